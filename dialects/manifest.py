@@ -1,0 +1,289 @@
+"""The manifest of a pack (schema v1): the only contract between the compiler and the run time.
+
+Absent is a value: a field that nobody could measure is null, never 0.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Set
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from .codec import decode, dumps, loads
+from .errors import Error, FormatError
+from .expressions import Expression
+from .member import Tile, check_tile
+from .operands import Contraction, OperandGroup
+from .types import element_type
+
+SCHEMA_VERSION = 1
+REQUIRES_RUNTIME = "iree 3.13"
+Mode = Literal["read", "write", "readwrite"]
+GateStatus = Literal["ok", "failed", "warned", "held"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Argument:
+    """One argument of a kernel; the last is the result, which the caller owns."""
+
+    name: str
+    type: str
+    dims: tuple[str, ...]
+    mode: Mode
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """``code_hash`` is the sha256 of the device code alone: renaming a file does not change it."""
+
+    member: str
+    body: str
+    target: str
+    code_hash: str | None
+    compiler: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """How the code object is launched. ``grid`` are expressions over the sizes.
+
+    ``constants`` name the i32 values in order: sizes by name, strides as ``<argument>.<axis>``.
+    """
+
+    entry: str
+    grid: tuple[str, ...] | None
+    block: tuple[int, ...] | None
+    dynamic_shared_bytes: int
+    bindings: tuple[str, ...]
+    constants: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Files:
+    """Paths within the pack. ``sha256`` holds one digest a path."""
+
+    vmfb: str
+    code_object: str | None
+    sha256: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Footprint:
+    """What one workgroup takes, read from the artifact; null where the back end reports nothing."""
+
+    registers: int | None = None
+    sgprs: int | None = None
+    spill_bytes: int | None = None
+    spill_store_bytes: int | None = None
+    static_shared_bytes: int | None = None
+    dynamic_shared_bytes: int | None = None
+    threads_per_group: int | None = None
+    wave_width: int | None = None
+    resident_groups: int | None = None
+    feasible_blocks: tuple[int, ...] | None = None
+    occupancy_limiter: str | None = None
+
+    @property
+    def shared_bytes(self) -> int | None:
+        """Static and dynamic shared bytes together."""
+        known = [b for b in (self.static_shared_bytes, self.dynamic_shared_bytes) if b is not None]
+        return sum(known) if known else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """The access mode of one buffer parameter and where it was derived from."""
+
+    param: str
+    mode: Mode
+    origin: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateRecord:
+    """What one build gate said of this record."""
+
+    gate: str
+    status: GateStatus
+    message: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """Why a rule dropped a member: its need and the limit it met."""
+
+    rule: str
+    need: int | None
+    limit: int | None
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """What a device must offer for the code: features by name, one wave width, alignments.
+
+    ``alignment`` maps a stride or argument name to the bytes it must be a multiple of.
+    """
+
+    features: tuple[str, ...] = ()
+    wave_width: int | None = None
+    alignment: dict[str, int] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """An operand that can be packed once: ``bytes`` is an expression over the sizes."""
+
+    operand: str
+    bytes: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """One (member, body, target)."""
+
+    identity: Identity
+    tile: Tile
+    launch: Launch | None
+    files: Files | None
+    workspace: str | None
+    prepared: Prepared | None
+    needs: Needs
+    footprint: Footprint
+    access: tuple[Access, ...]
+    groups: tuple[OperandGroup, ...]
+    gates: tuple[GateRecord, ...]
+    refused: Refusal | None
+
+    @property
+    def name(self) -> str:
+        """``member/body``, unique for one kernel and target."""
+        return f"{self.identity.member}/{self.identity.body}"
+
+    @property
+    def tier(self) -> str:
+        """``native`` when any operand group is."""
+        return "native" if any(g.tier == "native" for g in self.groups) else "software"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Peer:
+    """The same kernel compiled by the back end's own defaults, for comparison only."""
+
+    name: str
+    target: str
+    vmfb: str
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelEntry:
+    """One kernel of a pack. ``workspace`` is enough for any of its members, in bytes.
+
+    ``contraction`` is what the kernel computes, so that a checker can do without the source.
+    """
+
+    family: str
+    kernel: str
+    dims: tuple[str, ...]
+    args: tuple[Argument, ...]
+    contraction: Contraction
+    workspace: str | None
+    members: tuple[Record, ...]
+    peers: tuple[Peer, ...] = ()
+
+    @property
+    def result(self) -> Argument:
+        """The argument that receives the result."""
+        return self.args[-1]
+
+    @property
+    def inputs(self) -> tuple[Argument, ...]:
+        """The arguments of a call, without the result unless it is read too."""
+        return self.args[:-1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """The whole pack. ``digest`` is over the text without it, so that any flipped byte shows."""
+
+    schema_version: int = SCHEMA_VERSION
+    requires_runtime: str = REQUIRES_RUNTIME
+    digest: str = ""
+    kernels: tuple[KernelEntry, ...]
+
+
+def manifest_text(manifest: Manifest) -> str:
+    """The bytes of ``manifest.json``: deterministic, with a correct digest."""
+    text = dumps(replace(manifest, digest=""))
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return text.replace(_digest_member(""), _digest_member(digest), 1)
+
+
+def _digest_member(digest: object) -> str:
+    return f'"digest": "{digest}"'
+
+
+def manifest_from_text(text: str | bytes, *, where: str) -> Manifest:
+    """Read and check a manifest.
+
+    Raises:
+        FormatError: malformed, of another schema or runtime, with a digest that does not fit, or
+            naming a size or type that is not there.
+    """
+    value = loads(text, where=where)
+    if not isinstance(value, dict):
+        raise FormatError("a manifest must be an object", where=where)
+    version, runtime = value.get("schema_version"), value.get("requires_runtime")
+    if version != SCHEMA_VERSION:
+        raise FormatError(
+            f"pack of schema {json.dumps(version)}, this runtime reads {SCHEMA_VERSION}",
+            where=where,
+        )
+    if runtime != REQUIRES_RUNTIME:
+        raise FormatError(
+            f"pack requires runtime {json.dumps(runtime)}, this one is '{REQUIRES_RUNTIME}'",
+            where=where,
+        )
+    digest = value.get("digest")
+    # Of the bytes, since a repeated key or another blank would not show in the values.
+    raw = text.encode() if isinstance(text, str) else text
+    plain = raw.replace(_digest_member(digest).encode(), _digest_member("").encode(), 1)
+    if hashlib.sha256(plain).hexdigest() != digest:
+        raise FormatError("the manifest's digest does not match its content", where=where)
+    manifest = decode(Manifest, value, where=where)
+    for kernel in manifest.kernels:
+        try:
+            _check_kernel(kernel)
+        except Error as error:
+            raise FormatError(f"kernel '{kernel.kernel}': {error.message}", where=where) from None
+    return manifest
+
+
+def _check_kernel(kernel: KernelEntry) -> None:
+    if not kernel.args:
+        raise FormatError("has no arguments")
+    for operand in (*kernel.args, *kernel.contraction.operands):
+        element_type(operand.type)
+        _check_names(f"operand {operand.name}", set(operand.dims), kernel)
+    element_type(kernel.contraction.accumulator)
+    _check_names("contraction", set(kernel.contraction.dims), kernel)
+    if kernel.workspace:
+        _check_names(f"workspace '{kernel.workspace}'", Expression(kernel.workspace).names, kernel)
+    for record in kernel.members:
+        check_tile(record.tile)
+        texts = [record.workspace, record.prepared.bytes if record.prepared else None]
+        texts += (record.launch.grid or ()) if record.launch else ()
+        for text in filter(None, texts):
+            _check_names(f"member {record.name}: '{text}'", Expression(text).names, kernel)
+        for name, alignment in (record.needs.alignment or {}).items():
+            if alignment < 1:
+                raise FormatError(f"member {record.name}: alignment of {name} is {alignment}")
+
+
+def _check_names(what: str, names: Set[str], kernel: KernelEntry) -> None:
+    unknown = names - set(kernel.dims)
+    if unknown:
+        raise FormatError(f"{what} names {sorted(unknown)}, not one of {list(kernel.dims)}")

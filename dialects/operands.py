@@ -1,0 +1,122 @@
+"""What is multiplied with what: operands, contractions, and the operand groups that get a tier."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from .types import element_type
+
+Tier = Literal["native", "software"]
+StepKind = Literal["add", "mul", "max", "min", "cast"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operand:
+    """A tensor argument or result.
+
+    ``dims`` are the names of its sizes, outermost first; the innermost is contiguous, each other
+    one has a stride of its own at run time. A transposed B is one whose dims are (N, K).
+    """
+
+    name: str
+    type: str
+    dims: tuple[str, ...]
+
+    @property
+    def element_bytes(self) -> int:
+        """Size of one element in bytes."""
+        return element_type(self.type).bytes
+
+    @property
+    def strides(self) -> tuple[str, ...]:
+        """Names of the strides that a launch passes, in elements, outermost first."""
+        return tuple(f"{self.name}.{i}" for i in range(len(self.dims) - 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpilogueStep:
+    """One elementwise step on the accumulated value: with an operand, a constant, or a cast."""
+
+    op: StepKind
+    operand: str | None = None
+    constant: float | None = None
+    type: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contraction:
+    """C[batch, m, n] (+)= sum over k of A * B, then the epilogue.
+
+    The names in ``batch, m, n, k`` are the kernel's size names. ``extras`` are the operands that
+    only the epilogue reads. ``accumulate`` says that C is read as the starting value.
+    """
+
+    batch: str | None = None
+    m: str
+    n: str
+    k: str
+    a: Operand
+    b: Operand
+    c: Operand
+    accumulator: str
+    accumulate: bool = False
+    extras: tuple[Operand, ...] = ()
+    epilogue: tuple[EpilogueStep, ...] = ()
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """Names of the sizes, batch first."""
+        sizes = (self.m, self.n, self.k)
+        return (self.batch, *sizes) if self.batch else sizes
+
+    @property
+    def transposed_a(self) -> bool:
+        """A is stored (K, M)."""
+        return self.a.dims[-1] == self.m
+
+    @property
+    def transposed_b(self) -> bool:
+        """B is stored (N, K)."""
+        return self.b.dims[-1] == self.k
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """All operands in binding order: A, B, the epilogue's, C last."""
+        return (self.a, self.b, *self.extras, self.c)
+
+    @property
+    def signature(self) -> str:
+        """The types that decide a tier: ``f16*f16->f32``."""
+        return f"{self.a.type}*{self.b.type}->{self.accumulator}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperandGroup:
+    """The tiles that meet in one multiply-accumulate, and the tier all of them get.
+
+    ``shape`` is the (m, n, k) of the instruction when native. ``count`` is how many such
+    instructions the artifact holds, null before it was read.
+    """
+
+    a: str
+    b: str
+    acc: str
+    shape: tuple[int, ...] | None = None
+    tier: Tier
+    instruction: str | None = None
+    count: int | None = None
+    reason: str
+
+
+def operand_span(sizes: Sequence[int], strides: Sequence[int]) -> int:
+    """Elements a buffer must hold: from the first element to the last, at least 1.
+
+    ``strides`` are those of all axes but the innermost, in elements. A size of zero counts as the
+    kernels count it, so that a buffer sized by this is always accepted.
+    """
+    last = sizes[-1]
+    for size, stride in zip(sizes, strides, strict=False):
+        last += (max(size, 1) - 1) * stride
+    return max(last, 1)
