@@ -1,0 +1,207 @@
+"""The textual form of declarations: discardable ``xpu.*`` attributes on a function."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from dialects.codec import decode, encode
+from dialects.declarations import (
+    BACKENDS,
+    DEFAULT_INSTANTIATE_MAX,
+    HOLD_CAUSES,
+    Declarations,
+    Hold,
+    Occupancy,
+)
+from dialects.errors import DeclarationError, Error
+from dialects.expressions import Expression
+from dialects.member import TILE_PARAMETERS, Member, Tile, check_tile
+
+from .ir import attribute_value, mlir, symbol, to_attribute
+
+T = TypeVar("T")
+
+AUTHOR_NAMES = (
+    "kernel",
+    "dims",
+    "occupancy",
+    "wave",
+    "fast_math",
+    "instantiate",
+    "instantiate_max",
+    "requires",
+    *HOLD_CAUSES,
+)
+PIPELINE_NAMES = ("contraction", "groups", "family", "tile", "body")  # written by our own passes
+BACKEND_ALIASES = {
+    "nvidia": "cuda",
+    "nvptx": "cuda",
+    "amd": "rocm",
+    "hip": "rocm",
+    "amdgpu": "rocm",
+    "spirv": "vulkan",
+    "spir-v": "vulkan",
+}
+
+
+def is_kernel(function: mlir.Operation) -> bool:
+    """Whether the function carries ``xpu.kernel``."""
+    return "xpu.kernel" in function.attributes
+
+
+def put(function: mlir.Operation, name: str, value: object) -> None:
+    """Write ``xpu.<name>`` from a dataclass or JSON-like value."""
+    function.attributes[f"xpu.{name}"] = to_attribute(encode(value))
+
+
+def get(function: mlir.Operation, name: str, cls: type[T], *, where: str) -> T:
+    """Read ``xpu.<name>`` as a dataclass."""
+    value = attribute_value(function.attributes[f"xpu.{name}"])
+    return decode(cls, value, where=where, path=f"xpu.{name}")
+
+
+def declarations(function: mlir.Operation, *, where: str) -> Declarations:
+    """Everything an author declared on a function.
+
+    Raises:
+        DeclarationError: an unknown or malformed attribute, with its MLIR location.
+    """
+    values = _xpu_values(function, where)
+    name = symbol(function)
+    try:
+        return Declarations(
+            dims=_dims(values.get("dims"), name),
+            occupancy=_occupancy(values.get("occupancy", {})),
+            wave_width=_wave(values.get("wave")),
+            fast_math=_flag(values.get("fast_math", False), "fast_math"),
+            members=_members(values, name),
+            requires=_expression(values.get("requires"), "requires"),
+            holds=tuple(_hold(cause, values[cause]) for cause in HOLD_CAUSES if cause in values),
+        )
+    except Error as error:
+        raise DeclarationError(error.message, where=where) from None
+
+
+def _xpu_values(function: mlir.Operation, where: str) -> dict[str, Any]:
+    known = {*AUTHOR_NAMES, *PIPELINE_NAMES}
+    values: dict[str, Any] = {}
+    for key in function.attributes:
+        key = key if isinstance(key, str) else key.name
+        if not key.startswith("xpu."):
+            continue
+        if key[4:] not in known:
+            raise DeclarationError(
+                f"unknown declaration '{key}', known are {', '.join(AUTHOR_NAMES)}", where=where
+            )
+        values[key[4:]] = attribute_value(function.attributes[key])
+    return values
+
+
+def _need(value: object, kind: type | tuple[type, ...], name: str, wanted: str) -> Any:
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is int):
+        raise DeclarationError(f"xpu.{name} must be {wanted}, found {value!r}")
+    return value
+
+
+def _flag(value: object, name: str) -> bool:
+    return _need(value, bool, name, "a unit attribute")
+
+
+def _strings(value: object, name: str) -> tuple[str, ...]:
+    items = _need(value, list, name, "a list of strings")
+    return tuple(_need(i, str, name, "a list of strings") for i in items)
+
+
+def _known_keys(value: dict[str, Any], name: str, known: tuple[str, ...]) -> None:
+    for key in value:
+        if key not in known:
+            raise DeclarationError(f"xpu.{name} has no '{key}', known are {', '.join(known)}")
+
+
+def _dims(value: object, kernel: str) -> tuple[str, ...]:
+    if value is None:
+        raise DeclarationError(f"kernel '{kernel}' lacks xpu.dims, the names of its sizes")
+    names = _strings(value, "dims")
+    if len(set(names)) != len(names) or not all(n.isidentifier() for n in names):
+        raise DeclarationError(f"xpu.dims must be distinct identifiers, found {list(names)}")
+    return names
+
+
+def _expression(value: object, name: str) -> Expression | None:
+    if value is None:
+        return None
+    if isinstance(value, int) and not isinstance(value, bool):
+        return Expression(str(value))
+    return Expression(_need(value, str, name, "an expression in a string"))
+
+
+def _occupancy(value: object) -> Occupancy:
+    entries = _need(value, dict, "occupancy", "a dictionary")
+    names = ("max_threads", "max_waves", "min_resident", "max_registers")
+    _known_keys(entries, "occupancy", names)
+    if "max_threads" in entries and "max_waves" in entries:
+        raise DeclarationError("xpu.occupancy takes max_threads or max_waves, not both")
+    return Occupancy(**{k: _expression(v, f"occupancy.{k}") for k, v in entries.items()})
+
+
+def _wave(value: object) -> int | None:
+    if value is None:
+        return None
+    entries = _need(value, dict, "wave", "a dictionary")
+    _known_keys(entries, "wave", ("width",))
+    width = _need(entries.get("width"), int, "wave", "{width = N}")
+    if not 1 <= width <= 1024 or width & (width - 1):
+        raise DeclarationError(f"xpu.wave width must be a power of two up to 1024, found {width}")
+    return width
+
+
+def _backends(value: object, name: str) -> tuple[str, ...]:
+    result = []
+    for text in _strings(value, name):
+        backend = BACKEND_ALIASES.get(text.lower(), text.lower())
+        if backend not in BACKENDS:
+            raise DeclarationError(
+                f"xpu.{name}: backend '{text}' is not one of {', '.join(BACKENDS)}"
+            )
+        result.append(backend)
+    return tuple(result)
+
+
+def _members(values: dict[str, Any], kernel: str) -> tuple[Member, ...]:
+    entries = _need(values.get("instantiate", []), list, "instantiate", "a list of dictionaries")
+    cap = _need(
+        values.get("instantiate_max", DEFAULT_INSTANTIATE_MAX), int, "instantiate_max", "an integer"
+    )
+    unique = list(dict.fromkeys(_member(entry) for entry in entries))
+    if len(unique) > cap:
+        raise DeclarationError(
+            f"kernel '{kernel}' instantiates {len(unique)} members > {cap} (xpu.instantiate_max)"
+        )
+    return tuple(unique)
+
+
+def _member(value: object) -> Member:
+    entry = dict(_need(value, dict, "instantiate", "a list of dictionaries"))
+    _known_keys(entry, "instantiate", (*TILE_PARAMETERS, "body", "backends"))
+    body = entry.pop("body", None)
+    backends = _backends(entry.pop("backends", []), "instantiate.backends")
+    for key in ("m", "n", "k"):
+        if key not in entry:
+            raise DeclarationError(f"a member of xpu.instantiate lacks '{key}'")
+    sizes = {k: _need(v, int, f"instantiate.{k}", "an integer") for k, v in entry.items()}
+    tile = Tile(**sizes)
+    check_tile(tile)
+    if body is not None:
+        _need(body, str, "instantiate.body", "the name of a body")
+    return Member(tile=tile, body=body, backends=backends)
+
+
+def _hold(cause: Any, value: object) -> Hold:
+    entries = _need(value, dict, cause, "a dictionary")
+    _known_keys(entries, cause, ("tracked", "backends", "members"))
+    return Hold(
+        cause=cause,
+        tracked=_need(entries.get("tracked", ""), str, f"{cause}.tracked", "a string"),
+        backends=_backends(entries.get("backends", []), f"{cause}.backends"),
+        members=_strings(entries.get("members", []), f"{cause}.members"),
+    )

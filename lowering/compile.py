@@ -1,0 +1,211 @@
+"""Runs IREE's compiler: a child process a module, with a deadline, in parallel, cached by content.
+
+A child, because an infeasible matrix instruction aborts the compiler's process, and a bad case was
+seen to run for minutes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import signal
+import subprocess
+import tempfile
+import zipfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from iree.compiler.tools.binaries import find_tool
+
+from dialects.errors import CompileError
+
+CODE_SUFFIXES = (".spv", ".ptx", ".hsaco", ".so")
+INPUT_NAME = "kernel.mlir"  # fixed: the compiler writes its input's name into what it emits
+DEADLINE_S = 120.0
+_COMMON = ["--iree-vm-bytecode-module-strip-source-map=true"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileOptions:
+    """``cache`` None compiles afresh; ``jobs`` None is one child a core."""
+
+    deadline_s: float = DEADLINE_S
+    jobs: int | None = None
+    cache: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One module to compile; ``in_place`` demands host entries that allocate and copy nothing."""
+
+    name: str
+    text: str
+    flags: tuple[str, ...] = ()
+    in_place: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Artifact:
+    """What the compiler made: the loadable module and the raw device code, when there is any."""
+
+    vmfb: bytes
+    code: bytes | None
+    code_suffix: str | None
+
+
+def compiler_version() -> str:
+    """``iree-base-compiler 3.13.0``, as manifests and cache keys name it."""
+    return f"iree-base-compiler {version('iree-base-compiler')}"
+
+
+def compile_all(
+    jobs: Sequence[Job],
+    options: CompileOptions,
+    progress: Callable[[str], None] = lambda _: None,
+) -> list[Artifact | CompileError]:
+    """Compile every job; a failed one gives its error, so that the caller names all of them."""
+
+    def one(job: Job) -> Artifact | CompileError:
+        try:
+            return compile_one(job, options)
+        except CompileError as error:
+            return error
+        finally:
+            progress(job.name)
+
+    with ThreadPoolExecutor(max_workers=options.jobs or os.cpu_count() or 1) as pool:
+        return list(pool.map(one, jobs))
+
+
+def compile_one(job: Job, options: CompileOptions) -> Artifact:
+    """Compile one module, or take it from the cache.
+
+    Raises:
+        CompileError: the compiler refused, crashed or ran past the deadline; or the host entry
+            allocates or copies although it must not.
+    """
+    key = _key(job)
+    cached = _read_cache(options.cache, key)
+    if cached is not None:
+        return cached
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
+        artifact = _run(job, Path(folder), options.deadline_s)
+    _write_cache(options.cache, key, artifact)
+    return artifact
+
+
+def _key(job: Job) -> str:
+    digest = hashlib.sha256()
+    for part in (compiler_version(), *_COMMON, *job.flags, str(job.in_place), job.text):
+        digest.update(part.encode() + b"\0")
+    return digest.hexdigest()
+
+
+def _run(job: Job, folder: Path, deadline_s: float) -> Artifact:
+    (folder / INPUT_NAME).write_text(job.text)
+    (folder / "code").mkdir()
+    command = [
+        find_tool("iree-compile"),
+        INPUT_NAME,
+        "-o",
+        "module.vmfb",
+        "--iree-hal-dump-executable-binaries-to=code",
+        *_COMMON,
+        *job.flags,
+        *(["--dump-compilation-phases-to=phases"] if job.in_place else []),
+    ]
+    (folder / "phases").mkdir()
+    child = subprocess.Popen(
+        command,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        _, diagnostics = child.communicate(timeout=deadline_s)
+    except subprocess.TimeoutExpired:
+        raise CompileError(
+            f"the compiler ran past its deadline of {deadline_s:g} s", where=job.name
+        ) from None
+    finally:
+        _end(child)
+    if child.returncode:
+        raise CompileError(_explain(child.returncode, diagnostics), where=job.name)
+    if job.in_place:
+        _check_in_place(job, folder / "phases")
+    codes = sorted(p for p in (folder / "code").iterdir() if p.suffix in CODE_SUFFIXES)
+    return Artifact(
+        vmfb=(folder / "module.vmfb").read_bytes(),
+        code=codes[0].read_bytes() if codes else None,
+        code_suffix=codes[0].suffix if codes else None,
+    )
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Kill the child's whole process group, whatever it has started."""
+    if child.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+
+
+def _explain(code: int, diagnostics: bytes) -> str:
+    lines = [line.strip() for line in diagnostics.decode(errors="replace").splitlines()]
+    errors = [line for line in lines if "error:" in line or "ERROR:" in line]
+    how = f"crashed with signal {-code}" if code < 0 else f"failed with code {code}"
+    reason = errors[0] if errors else next((line for line in lines if line), "no diagnostic")
+    return f"the compiler {how}: {reason[:400]}"
+
+
+def _check_in_place(job: Job, phases: Path) -> None:
+    """Silent clones cost a copy of the result a call, and leave the caller's buffer unwritten."""
+    (stream,) = phases.glob("*.stream.mlir")
+    text = stream.read_text()
+    for op in ("stream.resource.alloc", "stream.cmd.copy", "stream.cmd.fill"):
+        if op in text:
+            raise CompileError(f"the host entry must work in place, it has '{op}'", where=job.name)
+
+
+def _read_cache(cache: Path | None, key: str) -> Artifact | None:
+    if cache is None:
+        return None
+    try:
+        with zipfile.ZipFile(cache / f"{key}.zip") as archive:
+            files = {name: archive.read(name) for name in archive.namelist()}
+        (code,) = [n for n in files if n.startswith("code")] or [None]
+        return Artifact(
+            vmfb=files["module.vmfb"],
+            code=files[code] if code else None,
+            code_suffix=code.removeprefix("code") if code else None,
+        )
+    except (OSError, zipfile.BadZipFile, KeyError, ValueError, EOFError):
+        return None  # absent or damaged: compile again
+
+
+def _write_cache(cache: Path | None, key: str, artifact: Artifact) -> None:
+    """Best effort and atomic: a reader sees a whole entry or none."""
+    if cache is None:
+        return
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("module.vmfb", artifact.vmfb)
+        if artifact.code is not None:
+            archive.writestr(f"code{artifact.code_suffix}", artifact.code)
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=cache, prefix=".new-")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content.getvalue())
+            os.replace(name, cache / f"{key}.zip")
+        except OSError:
+            os.unlink(name)
+    except OSError:
+        return  # a full or read-only cache only costs time

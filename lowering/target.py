@@ -1,0 +1,210 @@
+"""Targets: what a module is compiled for, written from DeviceFacts instead of a table of devices.
+
+``#iree_gpu.target`` and the compiler's flags come from the facts of a live device, a facts file, or
+the ISA's own limits where nothing is known: the compiler must never refuse what only the driver may
+refuse (design section 4).
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dialects.errors import TargetError
+from dialects.facts import DeviceFacts, facts_from_json
+
+ReadFacts = Callable[[str], DeviceFacts]
+
+# psABI levels of x86-64, best first: the compiler's name and the flags a processor must show, by
+# the names that the operating system reports (x86-64 psABI, section 3.1.1).
+_V2 = ("cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3")
+_V3 = (*_V2, "abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe")
+_V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+X86_LEVELS = (("x86-64-v4", _V4), ("x86-64-v3", _V3), ("x86-64-v2", _V2), ("x86-64", ()))
+
+# Largest limits of an ISA where the driver's are not known: PTX ISA 8.0 (shared opt-in of the
+# largest part), RDNA/CDNA LDS, and the Vulkan specification's own field widths.
+_WIDEST_SHARED = {"cuda": 232448, "rocm": 65536, "vulkan": 65536}
+_WIDEST_COUNTS = {
+    "cuda": (2147483647, 65535, 65535),
+    "rocm": (2147483647, 2147483647, 2147483647),
+    "vulkan": (65535, 65535, 65535),
+}
+_IREE_BACKEND = {
+    "cuda": ("cuda", "cuda-nvptx-fb", "cuda"),
+    "rocm": ("rocm", "rocm-hsaco-fb", "hip"),
+    "vulkan": ("vulkan-spirv", "vulkan-spirv-fb", "vulkan"),
+}
+_SIZES = (1024, 1024, 1024)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """One thing to compile for. ``name`` is how the manifest and messages call it."""
+
+    backend: str
+    isa: str
+    name: str
+    facts: DeviceFacts
+
+    @property
+    def wave(self) -> int:
+        """Wave width for block arithmetic: the narrowest offered, 32 when unknown."""
+        return min(self.facts.wave_widths) if self.facts.wave_widths else 32
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Processor flags that the code will need at run time."""
+        return dict(X86_LEVELS).get(self.isa, ()) if self.backend == "cpu" else ()
+
+
+def parse_target(spec: str, read_facts: ReadFacts | None = None) -> Target:
+    """The target of ``cpu``, ``cuda:sm_90a``, ``rocm:gfx1100``, ``vulkan``, a facts file or
+    ``device:<uri>``.
+
+    ``read_facts`` reads a live device; without it ``cpu`` is the processor family's baseline.
+
+    Raises:
+        TargetError: not one of these, or a facts file that cannot be read.
+    """
+    head, _, rest = spec.partition(":")
+    if head == "device" and rest:
+        if read_facts is None:
+            raise TargetError(f"target '{spec}' needs a device, none can be read here")
+        return target_from_facts(read_facts(rest))
+    if spec == "cpu":
+        facts = read_facts("local-task") if read_facts else _baseline()
+        return target_from_facts(facts)
+    if head == "cpu" and rest in dict(X86_LEVELS):
+        return _cpu(DeviceFacts(backend="cpu", features=dict(X86_LEVELS)[rest]), rest)
+    if head == "cuda" and re.fullmatch(r"sm_\d+[af]?", rest):
+        return target_from_facts(DeviceFacts(backend="cuda", isa=rest, wave_widths=(32,)))
+    if head == "rocm" and re.fullmatch(r"gfx[0-9a-f]+", rest):
+        return target_from_facts(DeviceFacts(backend="rocm", isa=rest))
+    if spec == "vulkan":
+        return target_from_facts(DeviceFacts(backend="vulkan"))
+    if spec.endswith(".json") or Path(spec).is_file():
+        return target_from_facts(_facts_file(spec))
+    raise TargetError(
+        f"target '{spec}' is not one of cpu, cuda:sm_NN, rocm:gfxNNN, vulkan, "
+        "a facts file, device:<uri>"
+    )
+
+
+def _facts_file(path: str) -> DeviceFacts:
+    try:
+        return facts_from_json(Path(path).read_bytes(), where=path)
+    except OSError as error:
+        raise TargetError(f"cannot read facts file: {error.strerror}", where=path) from None
+
+
+def _baseline() -> DeviceFacts:
+    return DeviceFacts(backend="cpu", isa=platform.machine(), features=())
+
+
+def target_from_facts(facts: DeviceFacts) -> Target:
+    """The target that the facts describe.
+
+    Raises:
+        TargetError: a backend without code generation, or a GPU of unknown ISA.
+    """
+    if facts.backend == "cpu":
+        return _cpu(facts, _cpu_isa(facts))
+    if facts.backend == "vulkan":
+        return Target(backend="vulkan", isa="spirv", name="vulkan", facts=facts)
+    if facts.backend in _IREE_BACKEND:
+        if not facts.isa:
+            raise TargetError(f"facts of a {facts.backend} device lack its isa")
+        return Target(
+            backend=facts.backend, isa=facts.isa, name=f"{facts.backend}:{facts.isa}", facts=facts
+        )
+    raise TargetError(f"backend '{facts.backend}' is not one of cpu, cuda, rocm, vulkan")
+
+
+def _cpu(facts: DeviceFacts, isa: str) -> Target:
+    return Target(backend="cpu", isa=isa, name=f"cpu:{isa}", facts=replace(facts, isa=isa))
+
+
+def _cpu_isa(facts: DeviceFacts) -> str:
+    """The best level whose flags are all there; other processor families use their baseline."""
+    if facts.isa not in (None, "x86_64", "AMD64", *dict(X86_LEVELS)):
+        return "generic"
+    flags = set(facts.features or ())
+    return next(level for level, required in X86_LEVELS if flags.issuperset(required))
+
+
+def compiler_flags(target: Target) -> list[str]:
+    """Flags of ``iree-compile``; GPU targets are named in the module instead.
+
+    ukernels are off: the default ones miscompile some inner tiles.
+    """
+    if target.backend != "cpu":
+        return []
+    return [
+        "--iree-hal-target-device=local",
+        "--iree-hal-local-target-device-backends=llvm-cpu",
+        f"--iree-llvmcpu-target-cpu={target.isa}",
+        "--iree-llvmcpu-enable-ukernels=none",
+    ]
+
+
+def module_attributes(target: Target) -> str:
+    """The ``hal.device.targets`` attribute of a module, empty for the CPU."""
+    if target.backend == "cpu":
+        return ""
+    backend, container, device = _IREE_BACKEND[target.backend]
+    arch, features = _arch(target)
+    executable = (
+        f'#hal.executable.target<"{backend}", "{container}", '
+        f"{{{'abi = ' + chr(34) + 'hip' + chr(34) + ', ' if target.backend == 'rocm' else ''}"
+        f"iree_codegen.target_info = #iree_gpu.target<"
+        f'arch = "{arch}", features = "{features}", wgp = <{_limits(target)}>>}}>'
+    )
+    return f'hal.device.targets = [#hal.device.target<"{device}", [{executable}]> : !hal.device]'
+
+
+def _arch(target: Target) -> tuple[str, str]:
+    if target.backend == "cuda":
+        return target.isa, "+ptx80"
+    if target.backend == "rocm":
+        return target.isa, ""
+    return "", "spirv:v1.6,cap:Shader"
+
+
+def _limits(target: Target) -> str:
+    facts, backend = target.facts, target.backend
+    compute, storage = _types(target)
+    counts = facts.max_workgroup_counts or _WIDEST_COUNTS[backend]
+    shared = facts.shared_limit
+    parts = [
+        f"compute = {compute}",
+        f"storage = {storage}",
+        "subgroup = shuffle|arithmetic",
+        *([] if backend == "vulkan" else ["dot = dp4xi8toi32"]),
+        "mma = []",
+        f"subgroup_size_choices = {list(facts.wave_widths or (target.wave,))}",
+        f"max_workgroup_sizes = {list(facts.max_workgroup_sizes or _SIZES)}",
+        f"max_thread_count_per_workgroup = {facts.max_threads_per_block or 1024}",
+        f"max_workgroup_memory_bytes = {_WIDEST_SHARED[backend] if shared is None else shared}",
+        f"max_workgroup_counts = {[min(c, 2147483647) for c in counts]}",
+    ]
+    if backend == "rocm":
+        parts += ["max_load_instruction_bits = 128", "simds_per_wgp = 4", "vgpr_space_bits = 8192"]
+    return ", ".join(parts)
+
+
+def _types(target: Target) -> tuple[str, str]:
+    """Arithmetic and storage widths; on Vulkan only what the facts list, all when unknown."""
+    everything = ("fp64|fp32|fp16|int64|int32|int16|int8", "b64|b32|b16|b8")
+    if target.backend != "vulkan":
+        return everything
+    listed, stored = target.facts.features, target.facts.storage_features
+    compute = ["fp32", "int32"]
+    for name in ("fp64", "fp16", "int64", "int16", "int8"):
+        if listed is None or name in listed:
+            compute.append(name)
+    storage = ["b32", *(s for s in ("b16", "b8") if stored is None or s in stored)]
+    return "|".join(compute), "|".join(storage)

@@ -1,0 +1,45 @@
+"""The seam between the pipeline and the kernel bodies: what a body is asked and what it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from dialects.manifest import Footprint, Launch, Needs, Prepared
+from dialects.member import Tile
+from dialects.operands import Contraction, OperandGroup, Tier
+
+from ..target import Target
+
+
+@dataclass(frozen=True, kw_only=True)
+class Emitted:
+    """One candidate's IR and what is known of it before the back end has compiled it.
+
+    ``text`` is the content of a module: layouts, executables, host functions. ``footprint`` is
+    what the emitter can predict; the artifact's reader replaces it.
+    """
+
+    text: str
+    launch: Launch
+    workspace: str | None
+    prepared: Prepared | None
+    needs: Needs
+    footprint: Footprint
+    groups: tuple[OperandGroup, ...]
+
+
+class TileBody(Protocol):
+    """A kernel template: it says whether it can serve a tile on a target, and emits the kernel."""
+
+    name: ClassVar[str]
+    tier: ClassVar[Tier]
+    backends: ClassVar[tuple[str, ...]]
+
+    def refusal(self, contraction: Contraction, tile: Tile, target: Target) -> str | None:
+        """Why this body cannot serve the contraction with that tile, or None when it can."""
+        ...
+
+    def emit(self, kernel: str, contraction: Contraction, tile: Tile, target: Target) -> Emitted:
+        """The candidate's module text; call only when :meth:`refusal` is None."""
+        ...

@@ -1,0 +1,26 @@
+// C = A * B with f16 operands and an f32 accumulator.
+
+func.func @matmul_f16(%a: tensor<?x?xf16>, %b: tensor<?x?xf16>) -> tensor<?x?xf32>
+    attributes {
+      xpu.kernel,
+      xpu.dims = ["M", "N", "K"],
+      xpu.requires = "m % 4 == 0 and n % 16 == 0",
+      xpu.instantiate = [
+        {m = 48, n = 128, k = 4, thread_m = 12, thread_n = 32, backends = ["cpu"]},
+        {m = 48, n = 128, k = 4, thread_m = 6, thread_n = 16, backends = ["cpu"]},
+        {m = 64, n = 64, k = 16, thread_m = 4, thread_n = 4},
+        {m = 128, n = 64, k = 16, thread_m = 8, thread_n = 4, backends = ["cuda", "rocm", "vulkan"]},
+        {m = 32, n = 32, k = 16, thread_m = 2, thread_n = 2, backends = ["cuda", "rocm", "vulkan"]}
+      ]
+    } {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %zero = arith.constant 0.0 : f32
+  %m = tensor.dim %a, %c0 : tensor<?x?xf16>
+  %n = tensor.dim %b, %c1 : tensor<?x?xf16>
+  %empty = tensor.empty(%m, %n) : tensor<?x?xf32>
+  %init = linalg.fill ins(%zero : f32) outs(%empty : tensor<?x?xf32>) -> tensor<?x?xf32>
+  %0 = linalg.matmul ins(%a, %b : tensor<?x?xf16>, tensor<?x?xf16>)
+                     outs(%init : tensor<?x?xf32>) -> tensor<?x?xf32>
+  return %0 : tensor<?x?xf32>
+}
