@@ -1,0 +1,155 @@
+"""Operands: device arrays of ours, numpy arrays, and anything that speaks dlpack on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dialects.errors import OperandError
+from dialects.manifest import Argument
+from dialects.member import MAX_SIZE
+from dialects.operands import operand_span
+from dialects.types import element_type
+
+from .device import Device
+from .dtypes import dtype_of, type_name
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Shape and outer strides of an operand, in elements; what a launch plan depends on."""
+
+    type: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class DeviceArray:
+    """An array in device memory. ``numpy()`` copies it out; on the CPU it also speaks dlpack."""
+
+    __slots__ = ("_keep", "buffer", "device", "layout")
+
+    def __init__(self, device: Device, buffer: Any, layout: Layout, keep: Any = None) -> None:
+        self.device, self.buffer, self.layout, self._keep = device, buffer, layout, keep
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes, outermost first."""
+        return self.layout.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The numpy element type."""
+        return dtype_of(self.layout.type)
+
+    def numpy(self) -> np.ndarray:
+        """A copy on the host."""
+        return self.device.download(self.buffer, self.shape, self.dtype)
+
+    def view(self) -> np.ndarray:
+        """The memory itself as an array, on a device that shares the host's.
+
+        Raises:
+            OperandError: the device has memory of its own.
+        """
+        if not self.device.on_host:
+            raise OperandError(f"device '{self.device.uri}' does not share the host's memory")
+        if not self.shape or 0 in self.shape:
+            return np.zeros(self.shape, self.dtype)
+        count = int(np.prod(self.shape))
+        mapped = self.buffer.map()
+        raw = mapped.asarray((self.buffer.byte_length(),), np.dtype(np.uint8))
+        return raw[: count * self.dtype.itemsize].view(self.dtype).reshape(self.shape)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.view().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.view().__dlpack_device__()
+
+    def __repr__(self) -> str:
+        shape = "x".join(str(s) for s in self.shape)
+        return f"DeviceArray({shape} {self.layout.type} on {self.device.uri})"
+
+
+def contiguous(type_: str, shape: Sequence[int]) -> Layout:
+    """The layout of a dense row-major array."""
+    strides = tuple(int(np.prod(shape[i + 1 :], dtype=np.int64)) for i in range(len(shape) - 1))
+    return Layout(type=type_, shape=tuple(shape), strides=strides)
+
+
+def as_numpy(value: object, *, where: str) -> np.ndarray:
+    """A numpy array, or a view of what another library exports through dlpack on the host.
+
+    Raises:
+        OperandError: neither, or memory that the host cannot reach.
+    """
+    if isinstance(value, np.ndarray):
+        return value
+    if hasattr(value, "__dlpack__"):
+        try:
+            return np.from_dlpack(value)  # type: ignore[arg-type]
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            raise OperandError(f"dlpack import failed: {error}", where=where) from None
+    raise OperandError(f"expected an array, found {type(value).__name__}", where=where)
+
+
+def check_operand(layout: Layout, argument: Argument, *, where: str) -> None:
+    """Type and rank of an operand.
+
+    Raises:
+        OperandError: with what was found and what the kernel takes.
+    """
+    if layout.type != argument.type:
+        raise OperandError(f"type {layout.type}, the kernel takes {argument.type}", where=where)
+    if len(layout.shape) != len(argument.dims):
+        wanted = "x".join(argument.dims)
+        raise OperandError(
+            f"rank {len(layout.shape)}, the kernel takes {len(argument.dims)} ({wanted})",
+            where=where,
+        )
+
+
+def strided_layout(array: np.ndarray, *, where: str) -> Layout | None:
+    """The layout of an array that a kernel can read in place, or None when it must be copied.
+
+    In place means: aligned elements, a contiguous innermost axis, and no negative stride.
+    """
+    item = array.dtype.itemsize
+    name = type_name(array.dtype, where=where)
+    if array.ndim == 0 or not array.flags.aligned:
+        return None
+    if array.size == 0 or array.flags.c_contiguous:
+        return contiguous(name, array.shape)
+    if array.shape[-1] > 1 and array.strides[-1] != item:
+        return None
+    outer = array.strides[:-1]
+    if any(s < 0 or s % item or s // item > MAX_SIZE for s in outer):
+        return None
+    return Layout(type=name, shape=array.shape, strides=tuple(s // item for s in outer))
+
+
+def window(array: np.ndarray, layout: Layout) -> np.ndarray:
+    """The one-dimensional memory from an array's first element to its last."""
+    if array.size == 0:
+        return np.zeros(operand_span(layout.shape, layout.strides), array.dtype)
+    count = operand_span(layout.shape, layout.strides)
+    return np.lib.stride_tricks.as_strided(array, (count,), (array.dtype.itemsize,))
+
+
+def overlaps_itself(layout: Layout) -> bool:
+    """Whether two elements of a strided layout share an address (a result must not)."""
+    extent = layout.shape[-1] if layout.shape else 1
+    for size, stride in zip(layout.shape[-2::-1], layout.strides[::-1], strict=False):
+        if size > 1 and stride < extent:
+            return True
+        extent = (size - 1) * stride + extent if size else extent
+    return False
+
+
+def span_bytes(layout: Layout) -> int:
+    """Bytes that a buffer of that layout must have."""
+    return operand_span(layout.shape, layout.strides) * element_type(layout.type).bytes

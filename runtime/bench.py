@@ -1,0 +1,206 @@
+"""Runs one problem: chooses, checks against float64, and times the winner beside its peers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import iree.runtime as rt
+import numpy as np
+
+from dialects.errors import DeviceError, UsageError
+from dialects.expressions import Expression
+from dialects.manifest import KernelEntry, Record
+from dialects.member import Problem
+from dialects.operands import Contraction
+from dialects.rules import mnk
+from dialects.types import element_type
+
+from .compare import Arm, Timing, calls, interleave
+from .device import Device
+from .dtypes import dtype_of
+from .execute import Executable, PeerModule
+from .pack import Pack
+from .planner import Choice, KernelRef
+from .proof import Case, make_case, run_case
+from .reference import evaluate
+from .report import RunReport
+from .session import Session
+
+PEERS = ("numpy", "iree_default")
+WHOLE_FLOPS = 2e10  # above this the float64 reference takes a sample of rows
+ROWS = 64
+_ELEMENTS = {
+    "f64": rt.HalElementType.FLOAT_64,
+    "f32": rt.HalElementType.FLOAT_32,
+    "f16": rt.HalElementType.FLOAT_16,
+    "bf16": rt.HalElementType.BFLOAT_16,
+    "i32": rt.HalElementType.SINT_32,
+    "i16": rt.HalElementType.SINT_16,
+    "i8": rt.HalElementType.SINT_8,
+    "u8": rt.HalElementType.UINT_8,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Error64:
+    """Distance from the float64 reference; ``relative`` is over the largest expected magnitude."""
+
+    max_abs: float
+    relative: float
+
+
+def check_peers(names: Sequence[str]) -> tuple[str, ...]:
+    """The peers asked for.
+
+    Raises:
+        UsageError: one this build cannot run.
+    """
+    for name in names:
+        if name not in PEERS:
+            raise UsageError(f"peer '{name}' is not one of {', '.join(PEERS)}")
+    return tuple(names)
+
+
+def run_problem(
+    session: Session, kernel: str, sizes: Sequence[int], peers: Sequence[str]
+) -> RunReport:
+    """Choose, run once on normal floats, compare with float64, and time beside the peers.
+
+    Raises:
+        Error: no candidate can run, the device failed, or a size is out of range.
+    """
+    choice = session.choose(kernel, *sizes)
+    ref = session.reference(kernel)
+    executable = session.executable(kernel, choice.record)
+    problem = choice.problem
+    if 0 in (problem.values()[d] for d in ref.entry.result.dims):
+        return _empty(session, choice, peers)
+    case = make_case(session.device, ref.entry, problem, integers=False)
+    got = run_case(session.device, executable, case)
+    error = compare64(ref.entry.contraction, case, got)
+    flops = float_operations(problem)
+    timings = _timings(session.device, ref, executable, case, peers) if flops else {}
+    rate = {n: flops / t.microseconds / 1e3 for n, t in timings.items() if t.microseconds}
+    return RunReport(
+        choice=choice,
+        device=session.device.uri,
+        settled=session.settled,
+        max_abs=error.max_abs,
+        relative=error.relative,
+        gflops=rate.get("ours"),
+        spread=timings["ours"].spread if "ours" in timings else None,
+        peers={p: rate.get(p) for p in peers},
+    )
+
+
+def _empty(session: Session, choice: Choice, peers: Sequence[str]) -> RunReport:
+    return RunReport(
+        choice=choice,
+        device=session.device.uri,
+        settled=session.settled,
+        max_abs=0.0,
+        relative=0.0,
+        gflops=None,
+        peers=dict.fromkeys(peers),
+    )
+
+
+def float_operations(problem: Problem) -> float:
+    """Two a multiply-accumulate."""
+    batch, m, n, k = mnk(problem)
+    return 2.0 * batch * m * n * k
+
+
+def compare64(contraction: Contraction, case: Case, got: np.ndarray) -> Error64:
+    """Compare a result with the float64 reference, on a sample of rows when it is large."""
+    rows: np.ndarray | slice = slice(None)
+    if float_operations(case.problem) > WHOLE_FLOPS:
+        rows = np.unique(np.random.default_rng(3).integers(0, got.shape[-2], ROWS))
+    expected = evaluate(contraction, case.host, rows=rows)
+    if not expected.size:
+        return Error64(max_abs=0.0, relative=0.0)
+    difference = np.abs(got[..., rows, :].astype(np.float64) - expected)
+    # a NaN anywhere must show as one, which max() does
+    largest, scale = float(difference.max()), float(np.abs(expected).max())
+    return Error64(max_abs=largest, relative=largest / scale if scale else largest)
+
+
+def our_arm(device: Device, executable: Executable, case: Case) -> Arm:
+    """Calls of a candidate back to back, without the cost of entering the function."""
+    record = executable.record
+    space = None
+    if record.workspace:
+        nbytes = Expression(record.workspace).evaluate(case.problem.values())
+        space = device.allocate(nbytes)
+    buffers, constants = case.buffers(space), case.constants
+
+    def arm(count: int) -> float:
+        empty = calls(lambda: executable.repeat(buffers, constants, 0))(1)
+        return calls(lambda: executable.repeat(buffers, constants, count))(1) - empty
+
+    return arm
+
+
+def _timings(
+    device: Device, ref: KernelRef, executable: Executable, case: Case, peers: Sequence[str]
+) -> dict[str, Timing]:
+    arms: dict[str, Arm] = {"ours": our_arm(device, executable, case)}
+    for peer in peers:
+        arm = peer_arm(device, ref.pack, ref.entry, executable.record, case, peer)
+        if arm is not None:
+            arms[peer] = arm
+    return interleave(arms)
+
+
+def peer_arm(
+    device: Device, pack: Pack, entry: KernelEntry, record: Record, case: Case, peer: str
+) -> Arm | None:
+    """A peer's calls; None when the pack holds none for this target or the device refuses it."""
+    if peer == "numpy":
+        return _numpy_arm(entry.contraction, case)
+    found = next(
+        (p for p in entry.peers if p.name == peer and p.target == record.identity.target), None
+    )
+    if found is None or any(a.type not in _ELEMENTS for a in entry.args):
+        return None
+    try:
+        module = PeerModule(device, pack.read(found.vmfb, found.sha256), entry.kernel)
+        views = [_view(device, case.host[a.name], a.type) for a in _peer_arguments(entry)]
+        module.run(views)
+    except DeviceError:
+        return None
+    return calls(lambda: module.run(views))
+
+
+def _peer_arguments(entry: KernelEntry) -> Sequence[Any]:
+    return entry.args if entry.result.mode == "readwrite" else entry.args[:-1]
+
+
+def _view(device: Device, array: np.ndarray, type_: str) -> rt.HalBufferView:
+    buffer = device.upload(np.ascontiguousarray(array))
+    return rt.HalBufferView(buffer, list(array.shape), _ELEMENTS[type_])
+
+
+def _numpy_arm(contraction: Contraction, case: Case) -> Arm:
+    """numpy's matmul and the same epilogue; narrow floats are widened before the clock starts."""
+    host: Mapping[str, np.ndarray] = case.host
+    kind = element_type(contraction.accumulator)
+    wide = dtype_of("f32") if kind.kind == "float" and kind.bits < 64 else dtype_of(kind.name)
+    a, b = (host[o.name].astype(wide) for o in (contraction.a, contraction.b))
+    a = np.swapaxes(a, -1, -2) if contraction.transposed_a else a
+    b = np.swapaxes(b, -1, -2) if contraction.transposed_b else b
+    extras = {o.name: host[o.name].astype(wide) for o in contraction.extras}
+    out = np.empty((*a.shape[:-1], b.shape[-1]), wide)
+    combine = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+
+    def call() -> np.ndarray:
+        np.matmul(a, b, out=out)
+        for step in contraction.epilogue:
+            if step.op != "cast":
+                other = extras[step.operand] if step.operand else wide.type(step.constant or 0)
+                combine[step.op](out, other, out=out)
+        return out
+
+    return calls(call)

@@ -1,0 +1,285 @@
+"""One kernel of a session as a callable: operands in, a planned launch, the result out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import iree.runtime as rt
+import numpy as np
+
+from dialects.errors import DeviceError, OperandError
+from dialects.expressions import Expression
+from dialects.manifest import Argument
+from dialects.member import Problem, problem
+
+from .arrays import (
+    DeviceArray,
+    Layout,
+    as_numpy,
+    check_operand,
+    contiguous,
+    span_bytes,
+    strided_layout,
+    window,
+)
+from .device import Device, status_reason
+from .dtypes import type_name
+from .execute import Executable
+from .planner import Choice, KernelRef
+from .result import Result
+
+Bind = Callable[[KernelRef, Problem, tuple[Layout, ...]], tuple[Choice, Executable]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Everything about a launch but its buffers. ``empty`` when there is nothing to compute."""
+
+    empty: bool
+    executable: Executable | None
+    constants: tuple[int, ...]
+    workspace_bytes: int
+    keep: tuple[Layout, ...]
+
+
+MAX_PLANS = 4096  # a program that meets more shapes than this plans anew, which costs 0.1 ms
+
+
+class PreparedOperand:
+    """An operand that stays: uploaded once, and packed once for each layout a member wants."""
+
+    def __init__(self, kernel: str, argument: Argument, array: DeviceArray) -> None:
+        self.kernel, self.argument, self.array = kernel, argument, array
+        self.packed: dict[str, Any] = {}
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of the operand as it was given."""
+        return self.array.layout
+
+    def __repr__(self) -> str:
+        return f"PreparedOperand({self.argument.name} of {self.kernel}, {self.array!r})"
+
+
+class KernelCall:
+    """``session.<kernel>``: call it with the kernel's arguments in order, ``out`` by name."""
+
+    def __init__(
+        self,
+        ref: KernelRef,
+        device: Device,
+        bind: Bind,
+        scratch: Callable[[int], Any],
+    ) -> None:
+        self.ref, self._device, self._bind, self._scratch = ref, device, bind, scratch
+        self._name = ref.entry.kernel
+        # By identity for the warm call (a plan keeps its layouts alive), by value for the others.
+        self._plans: dict[tuple[int, ...], Plan] = {}
+        self._by_layout: dict[tuple[Layout, ...], Plan] = {}
+        result = ref.entry.result
+        self._positional = ref.entry.args if result.mode == "readwrite" else ref.entry.args[:-1]
+
+    def __call__(
+        self, *operands: Any, out: Any = None, workspace: DeviceArray | None = None
+    ) -> Any:
+        """Run the kernel.
+
+        Device arrays give a device array and cost no copy; anything else is taken as a host array
+        and gives a numpy array. ``out`` receives the result; ``workspace`` is used instead of the
+        session's own.
+
+        Raises:
+            OperandError: an operand of the wrong count, rank, type, byte order or shape.
+            LaunchRefused: no member can run these sizes here.
+            DeviceError: the device failed.
+        """
+        arrays = operands if out is None else (*operands, out)
+        if out is not None and len(operands) == len(self._positional):
+            device = self._device
+            for array in arrays:
+                if not isinstance(array, DeviceArray) or array.device is not device:
+                    break
+            else:
+                plan = self._plans.get(tuple(id(a.layout) for a in arrays))
+                if plan is not None and plan.executable is not None:
+                    self._launch(plan, [a.buffer for a in arrays], workspace)
+                    return out
+        return self._general(operands, out, workspace)
+
+    def _general(self, operands: Sequence[Any], out: Any, workspace: DeviceArray | None) -> Any:
+        entry = self.ref.entry
+        if len(operands) == len(entry.args) and out is None:
+            *operands, out = operands
+        if len(operands) != len(self._positional) and len(operands) != len(entry.args) - 1:
+            names = ", ".join(a.name for a in self._positional)
+            raise OperandError(
+                f"kernel '{self._name}' takes {len(self._positional)} operands ({names}), "
+                f"found {len(operands)}"
+            )
+        if entry.result.mode == "readwrite" and out is None:
+            raise OperandError(
+                f"kernel '{self._name}' adds to '{entry.result.name}': pass it", where=self._name
+            )
+        inputs = [self._input(o, a) for o, a in zip(operands, entry.args[:-1], strict=True)]
+        problem_ = self._sizes([i[0] for i in inputs])
+        result = self._result(problem_, operands, out, [i[2] for i in inputs])
+        layouts = (*(i[0] for i in inputs), result.layout)
+        plan = self._plan(layouts, problem_)
+        if plan.empty:
+            return result.finish()
+        arrays = (*operands, out)
+        if all(a.__class__ is DeviceArray for a in arrays):
+            self._plans[tuple(id(a.layout) for a in arrays)] = plan
+        buffers = [i[1] for i in inputs]
+        prepared = [o for o in operands if isinstance(o, PreparedOperand)]
+        if prepared and plan.executable is not None:
+            self._launch_prepared(plan, operands, buffers, result.buffer, workspace)
+        else:
+            self._launch(plan, [*buffers, result.buffer], workspace)
+        return result.finish()
+
+    def _result(
+        self,
+        problem_: Problem,
+        operands: Sequence[Any],
+        out: Any,
+        inputs: Sequence[np.ndarray | None],
+    ) -> Result:
+        argument = self.ref.entry.result
+        values = problem_.values()
+        shape = tuple(values[d] for d in argument.dims)
+        result = Result(self._device, self._name, argument, shape)
+        if isinstance(out, DeviceArray):
+            return result.on_device(out)
+        if out is None and any(isinstance(o, DeviceArray) for o in operands):
+            return result.on_device(None)
+        return result.on_host(out, inputs)
+
+    def _input(self, value: Any, argument: Argument) -> tuple[Layout, Any, np.ndarray | None]:
+        """Layout, buffer and host memory of one operand."""
+        where = f"kernel '{self._name}' operand '{argument.name}'"
+        if isinstance(value, PreparedOperand):
+            if value.argument != argument or value.kernel != self._name:
+                raise OperandError(f"was prepared as {value!r}", where=where)
+            value = value.array
+        if isinstance(value, DeviceArray):
+            if value.device is not self._device:
+                raise OperandError(
+                    f"lives on {value.device.uri}, the session on {self._device.uri}", where=where
+                )
+            check_operand(value.layout, argument, where=where)
+            return value.layout, value.buffer, None
+        array = as_numpy(value, where=where)
+        dense = Layout(type=type_name(array.dtype, where=where), shape=array.shape, strides=())
+        check_operand(dense, argument, where=where)
+        layout = strided_layout(array, where=where) if self._device.on_host else None
+        if layout is None:
+            array = np.ascontiguousarray(array)
+            layout = contiguous(dense.type, array.shape)
+        flat = window(array, layout)
+        if self._device.on_host:
+            return layout, self._device.adopt(flat), flat
+        return layout, self._device.upload(flat, span_bytes(layout)), None
+
+    def _sizes(self, layouts: Sequence[Layout]) -> Problem:
+        """The problem that the operands' shapes state.
+
+        Raises:
+            OperandError: two operands disagree about a size.
+        """
+        entry = self.ref.entry
+        found: dict[str, tuple[int, str]] = {}
+        for argument, layout in zip(entry.args, layouts, strict=False):
+            for dim, size in zip(argument.dims, layout.shape, strict=True):
+                known, who = found.setdefault(dim, (size, argument.name))
+                if known != size:
+                    raise OperandError(
+                        f"size {dim} is {size}, operand '{who}' has {known}",
+                        where=f"kernel '{self._name}' operand '{argument.name}'",
+                    )
+        return problem(self._name, entry.dims, tuple(found[d][0] for d in entry.dims))
+
+    def _plan(self, layouts: tuple[Layout, ...], problem_: Problem) -> Plan:
+        plan = self._by_layout.get(layouts)
+        if plan is not None:
+            return plan
+        if 0 in (problem_.values()[d] for d in self.ref.entry.result.dims):
+            return Plan(empty=True, executable=None, constants=(), workspace_bytes=0, keep=layouts)
+        choice, executable = self._bind(self.ref, problem_, layouts)
+        constants = [*problem_.sizes]
+        for layout in layouts:
+            constants += layout.strides
+        workspace = choice.record.workspace
+        plan = Plan(
+            empty=False,
+            executable=executable,
+            constants=tuple(constants),
+            workspace_bytes=Expression(workspace).evaluate(problem_.values()) if workspace else 0,
+            keep=layouts,
+        )
+        if len(self._by_layout) >= MAX_PLANS:
+            self.forget()
+        self._by_layout[layouts] = plan
+        return plan
+
+    def forget(self) -> None:
+        """Drop the plans, because a choice may have changed."""
+        self._plans = {}
+        self._by_layout = {}
+
+    def _launch(self, plan: Plan, buffers: list[Any], workspace: DeviceArray | None) -> None:
+        executable = plan.executable
+        assert executable is not None
+        if plan.workspace_bytes:
+            buffers.append(self._workspace(plan.workspace_bytes, workspace))
+        arguments = rt.VmVariantList(len(buffers) + len(plan.constants))
+        for buffer in buffers:
+            arguments.push_ref(buffer)
+        for value in plan.constants:
+            arguments.push_int(value)
+        try:
+            executable.invoke(executable.function, arguments, rt.VmVariantList(1))
+        except (ValueError, RuntimeError) as error:
+            raise DeviceError(
+                f"member {executable.record.name} failed: {status_reason(error)}",
+                where=self._device.uri,
+            ) from None
+
+    def _workspace(self, nbytes: int, given: DeviceArray | None) -> Any:
+        if given is None:
+            return self._scratch(nbytes)
+        if given.device is not self._device or given.buffer.byte_length() < nbytes:
+            raise OperandError(
+                f"workspace of {given.buffer.byte_length()} B on {given.device.uri}, "
+                f"required {nbytes} B on {self._device.uri}",
+                where=f"kernel '{self._name}'",
+            )
+        return given.buffer
+
+    def _launch_prepared(
+        self,
+        plan: Plan,
+        operands: Sequence[Any],
+        buffers: list[Any],
+        result: Any,
+        workspace: DeviceArray | None,
+    ) -> None:
+        executable = plan.executable
+        assert executable is not None
+        wanted = executable.record.prepared
+        names = [a.name for a in self.ref.entry.args]
+        place = names.index(wanted.operand) if wanted else -1
+        if wanted is None or not isinstance(operands[place], PreparedOperand):
+            self._launch(plan, [*buffers, result], workspace)
+            return
+        operand: PreparedOperand = operands[place]
+        if executable.record.name not in operand.packed:
+            values = dict(zip(self.ref.entry.dims, plan.constants, strict=False))
+            packed = self._device.allocate(Expression(wanted.bytes).evaluate(values))
+            executable.prepare(wanted.operand, [operand.array.buffer, packed], plan.constants)
+            operand.packed[executable.record.name] = packed
+        buffers[place] = operand.packed[executable.record.name]
+        space = [self._workspace(plan.workspace_bytes, workspace)] if plan.workspace_bytes else []
+        executable.run_prepared(wanted.operand, [*buffers, result, *space], plan.constants)

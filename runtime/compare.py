@@ -1,0 +1,69 @@
+"""Times several ways to compute the same thing side by side, so that drift hits all alike."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from .choice import upper_median
+
+# Runs a number of calls and gives the seconds they took.
+Arm = Callable[[int], float]
+BRACKET_S = 0.02
+LEAST_ROUNDS, MOST_ROUNDS = 5, 15
+TOTAL_S = 8.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """Microseconds a call: the median of the rounds, and their spread.
+
+    ``spread`` is the distance of the quartiles divided by the median.
+    """
+
+    microseconds: float
+    spread: float
+
+
+def calls(function: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> Arm:
+    """An arm of plain calls."""
+
+    def arm(count: int) -> float:
+        start = clock()
+        for _ in range(count):
+            function()
+        return clock() - start
+
+    return arm
+
+
+def interleave(arms: Mapping[str, Arm]) -> dict[str, Timing]:
+    """Time every arm in rounds of rotating order; each bracket follows a warm call of its own.
+
+    The warm call also outlasts worker threads of the arm before it that still spin.
+    """
+    counts = {}
+    estimate = 0.0
+    for name, arm in arms.items():
+        arm(1)
+        once = max(arm(1), 1e-7)
+        counts[name] = max(1, int(BRACKET_S / once))
+        estimate += once * (counts[name] + 1)
+    rounds = max(LEAST_ROUNDS, min(MOST_ROUNDS, int(TOTAL_S / max(estimate, 1e-6))))
+    samples: dict[str, list[float]] = {name: [] for name in arms}
+    names = list(arms)
+    for turn in range(rounds):
+        shift = turn % len(names)
+        for name in names[shift:] + names[:shift]:
+            arms[name](1)
+            samples[name].append(arms[name](counts[name]) / counts[name] * 1e6)
+    return {name: _timing(values) for name, values in samples.items()}
+
+
+def _timing(values: list[float]) -> Timing:
+    ordered = sorted(values)
+    median = upper_median(values)
+    quarter = len(ordered) // 4
+    spread = (ordered[-1 - quarter] - ordered[quarter]) / median if median else 0.0
+    return Timing(microseconds=median, spread=spread)

@@ -1,0 +1,112 @@
+"""Loads one record's module on a device and calls its functions with buffers the caller owns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import iree.runtime as rt
+
+from dialects.errors import DeviceError, PackError
+from dialects.manifest import Record
+
+from .device import Device, status_reason
+from .pack import Pack
+
+
+class Executable:
+    """A loaded candidate. ``run`` and ``repeat`` return when the result is there."""
+
+    def __init__(self, device: Device, pack: Pack, kernel: str, record: Record) -> None:
+        """Load the module.
+
+        Raises:
+            PackError: the file is missing or damaged.
+            DeviceError: the device refuses the code.
+        """
+        self.device, self.record, self.kernel = device, record, kernel
+        content = pack.module(record)
+        try:
+            self._module = rt.VmModule.copy_buffer(device.instance, content)
+            self._context = rt.VmContext(device.instance, [device.hal_module, self._module])
+        except (ValueError, RuntimeError) as error:
+            raise DeviceError(
+                f"cannot load member {record.name}: {status_reason(error)}", where=device.uri
+            ) from None
+        self.invoke = self._context.invoke
+        self.function = self._lookup(kernel)
+        self._repeat = self._lookup(f"{kernel}.repeat")
+
+    def run(self, buffers: Sequence[Any], constants: Sequence[int]) -> None:
+        """One call: buffers in argument order with the workspace last, then sizes and strides.
+
+        Raises:
+            DeviceError: the device failed, or a buffer is too small.
+        """
+        self._call(self.function, buffers, constants)
+
+    def repeat(self, buffers: Sequence[Any], constants: Sequence[int], count: int) -> None:
+        """``count`` calls back to back, for timing."""
+        self._call(self._repeat, buffers, (*constants, count))
+
+    def prepare(self, operand: str, buffers: Sequence[Any], constants: Sequence[int]) -> None:
+        """Pack one operand; the last buffer receives it."""
+        self._call(self._lookup(f"{self.kernel}.prepare.{operand}"), buffers, constants)
+
+    def run_prepared(self, operand: str, buffers: Sequence[Any], constants: Sequence[int]) -> None:
+        """As :meth:`run`, with that operand's buffer already packed."""
+        self._call(self._lookup(f"{self.kernel}.prepared.{operand}"), buffers, constants)
+
+    def _lookup(self, name: str) -> Any:
+        return _function(self._module, name, self.record.name)
+
+    def _call(self, function: Any, buffers: Sequence[Any], constants: Sequence[int]) -> None:
+        arguments = rt.VmVariantList(len(buffers) + len(constants))
+        for buffer in buffers:
+            arguments.push_ref(buffer)
+        for value in constants:
+            arguments.push_int(value)
+        try:
+            self.invoke(function, arguments, rt.VmVariantList(1))
+        except (ValueError, RuntimeError) as error:
+            raise DeviceError(
+                f"member {self.record.name} failed: {status_reason(error)}", where=self.device.uri
+            ) from None
+
+
+class PeerModule:
+    """The back end's own compile of a kernel: whole tensors in, a new tensor out."""
+
+    def __init__(self, device: Device, content: bytes, kernel: str) -> None:
+        """Load it.
+
+        Raises:
+            DeviceError: the device refuses the code.
+        """
+        try:
+            self._module = rt.VmModule.copy_buffer(device.instance, content)
+            self._context = rt.VmContext(device.instance, [device.hal_module, self._module])
+        except (ValueError, RuntimeError) as error:
+            raise DeviceError(
+                f"cannot load peer: {status_reason(error)}", where=device.uri
+            ) from None
+        self._function = _function(self._module, kernel, "peer")
+
+    def run(self, views: Sequence[Any]) -> Any:
+        """Call it with buffer views; the result's view."""
+        arguments = rt.VmVariantList(len(views))
+        for view in views:
+            arguments.push_ref(view)
+        results = rt.VmVariantList(1)
+        try:
+            self._context.invoke(self._function, arguments, results)
+        except (ValueError, RuntimeError) as error:
+            raise DeviceError(f"peer failed: {status_reason(error)}") from None
+        return results.get_as_object(0, rt.HalBufferView)
+
+
+def _function(module: Any, name: str, member: str) -> Any:
+    function = module.lookup_function(name)
+    if function is None:
+        raise PackError(f"the module of {member} exports no '{name}'")
+    return function

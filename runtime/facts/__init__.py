@@ -1,0 +1,41 @@
+"""What the driver of a device reports about it: one reader a backend, chosen by the URI."""
+
+from __future__ import annotations
+
+from dialects.errors import DeviceError
+from dialects.facts import DeviceFacts
+
+from .cpu import read_cpu_facts
+from .vulkan import read_vulkan_facts
+
+__all__ = ["SCHEMES", "read_facts"]
+
+SCHEMES = ("local-sync", "local-task", "vulkan")
+"""The schemes of the device URIs that :func:`read_facts` takes."""
+
+_WITHOUT_READER = ("cuda", "hip")
+
+
+def read_facts(uri: str) -> DeviceFacts:
+    """Ask the driver of one device for its limits: ``local-task``, ``vulkan``, ``vulkan://UUID``.
+
+    Nothing is remembered, so that a caller decides how often a driver is asked. The URI is IREE's,
+    except that ``vulkan://`` also takes the device's place in IREE's list and a bare UUID.
+
+    Raises:
+        DeviceError: a URI of another scheme, or a device that is not there or that failed.
+    """
+    scheme, _, selector = uri.partition("://")
+    match scheme:
+        case "local-sync" | "local-task":
+            if selector:
+                raise DeviceError(f"device '{uri}': '{scheme}' takes no path, it is one device")
+            return read_cpu_facts(parallel=scheme == "local-task")
+        case "vulkan":
+            return read_vulkan_facts(selector)
+    works = ", ".join(SCHEMES)
+    if scheme in _WITHOUT_READER:
+        raise DeviceError(
+            f"device '{uri}': this build reads no facts of '{scheme}' devices, it does of: {works}"
+        )
+    raise DeviceError(f"device '{uri}' is not understood, a URI starts with one of: {works}")

@@ -1,0 +1,210 @@
+"""The host's end of the worker: starts it, feeds it, outlives it."""
+
+from __future__ import annotations
+
+import json
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dialects.errors import DeviceError
+from dialects.manifest import KernelEntry, Record
+from dialects.member import Problem
+
+from .pack import Pack
+
+HANG_S = 60.0  # one proof or bracket; far above any launch that could win
+START_S = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """Samples in microseconds and failures by candidate, and whether all rounds were done."""
+
+    samples: dict[str, tuple[float, ...]]
+    failures: dict[str, str]
+    complete: bool
+
+
+class _Died(Exception):
+    """The worker ended or went silent; the text says how."""
+
+
+class Measurer:
+    """One warm worker process for one device. Trials are serialized; close it when done."""
+
+    def __init__(
+        self, uri: str, *, hang_s: float = HANG_S, command: Sequence[str] | None = None
+    ) -> None:
+        self._command = list(command or [sys.executable, "-m", "runtime.worker", uri])
+        self._hang_s = hang_s
+        self._process: subprocess.Popen[str] | None = None
+        self._events: queue.Queue[str | None] = queue.Queue()
+        self._lock = threading.Lock()
+
+    @property
+    def process_id(self) -> int | None:
+        """The worker's process id while it runs."""
+        return self._process.pid if self._process else None
+
+    def start(self) -> None:
+        """Start the worker if it does not run.
+
+        Raises:
+            DeviceError: it does not come up, with its own reason.
+        """
+        with self._lock:
+            self._start()
+
+    def close(self) -> None:
+        """End the worker."""
+        with self._lock:
+            self._stop()
+
+    def trial(
+        self,
+        pack: Pack,
+        kernel: KernelEntry,
+        records: Sequence[Record],
+        problem: Problem,
+        budget_ms: float,
+        observe: Callable[[str, str], None] = lambda step, name: None,
+    ) -> Measured:
+        """Prove and time the candidates. One that traps or hangs is named and left out.
+
+        Raises:
+            DeviceError: the worker cannot be started or reports an error of its own.
+        """
+        failures: dict[str, str] = {}
+        with self._lock:
+            while True:
+                names = [r.name for r in records if r.name not in failures]
+                if not names:
+                    return Measured(samples={}, failures=failures, complete=True)
+                request = {
+                    "pack": str(pack.path.resolve()),
+                    "kernel": kernel.kernel,
+                    "targets": sorted({r.identity.target for r in records}),
+                    "names": names,
+                    "sizes": list(problem.sizes),
+                    "budget_ms": budget_ms,
+                }
+                self._start()
+                running = ""
+
+                def note(step: str, name: str) -> None:
+                    nonlocal running
+                    running = name
+                    observe(step, name)
+
+                try:
+                    return self._exchange(request, failures, note)
+                except _Died as end:
+                    self._stop()
+                    if not running:
+                        raise DeviceError(f"the measuring process {end}") from None
+                    failures[running] = str(end)
+
+    def _exchange(
+        self,
+        request: dict[str, Any],
+        failures: dict[str, str],
+        note: Callable[[str, str], None],
+    ) -> Measured:
+        self._send(request)
+        while True:
+            event = self._receive(self._hang_s)
+            if "step" in event:
+                note(event["step"], event["name"])
+            elif "failed" in event:
+                failures[event["failed"]] = event["reason"]
+            elif "error" in event:
+                raise DeviceError(event["error"])
+            elif "end" in event:
+                samples = {n: tuple(s) for n, s in event["samples"].items()}
+                return Measured(
+                    samples=samples, failures=failures, complete=event["end"] == "complete"
+                )
+
+    def _start(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            return
+        self._stop()
+        try:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
+        except OSError as error:
+            raise DeviceError(f"cannot start the measuring process: {error.strerror}") from None
+        self._events = queue.Queue()
+        threading.Thread(
+            target=_read_lines, args=(self._process.stdout, self._events), daemon=True
+        ).start()
+        try:
+            event = self._receive(START_S)
+        except _Died as end:
+            self._stop()
+            raise DeviceError(f"the measuring process {end}") from None
+        if "error" in event:
+            self._stop()
+            raise DeviceError(event["error"])
+
+    def _send(self, request: dict[str, Any]) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+        except OSError:
+            raise _Died(self._how_it_ended()) from None
+
+    def _receive(self, timeout_s: float) -> dict[str, Any]:
+        try:
+            line = self._events.get(timeout=timeout_s)
+        except queue.Empty:
+            raise _Died(f"hung for {timeout_s:g} s") from None
+        if line is None:
+            raise _Died(self._how_it_ended())
+        return json.loads(line)
+
+    def _how_it_ended(self) -> str:
+        assert self._process is not None
+        try:
+            code = self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            return "closed its output"
+        return f"trapped with signal {-code}" if code < 0 else f"ended with code {code}"
+
+    def _stop(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.stdin is not None:
+            try:
+                process.stdin.close()
+            except OSError:
+                process.kill()  # it is gone already, or its pipe is: nothing to lose
+        try:
+            process.wait(timeout=1)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def _read_lines(stream: Any, events: queue.Queue[str | None]) -> None:
+    try:
+        for line in stream:
+            events.put(line)
+    except ValueError:
+        pass  # the stream was closed under us: the end is what the reader is told below
+    events.put(None)

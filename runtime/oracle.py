@@ -1,0 +1,124 @@
+"""The right answer of one case, computed once and compared with every candidate's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+import numpy as np
+
+from dialects.operands import Contraction
+from dialects.types import element_type
+
+from .dtypes import dtype_of
+from .reference import evaluate, wide_dtype
+
+LAST = 32  # rows and columns at the far edges, where tiles are ragged
+ROWS = 16  # rows in between
+EXACT = 1 << 24  # integers up to here are exact in f32
+WIDEST = 512  # magnitude of the random vector: a wrong row passes with probability 1/1025 at most
+
+
+class Oracle:
+    """Expected results on small integer operands, exact in the type of the result."""
+
+    def __init__(self, contraction: Contraction, host: Mapping[str, np.ndarray]) -> None:
+        self._contraction, self._host = contraction, host
+
+    def compare(self, got: np.ndarray) -> str | None:
+        """Compare every element; what is wrong, or None."""
+        wrong = _differences(got, self._whole)
+        return f"wrong in {wrong} of {got.size} elements" if wrong else None
+
+    def sample(self, got: np.ndarray) -> str | None:
+        """Compare the last rows and columns, some rows in between, and all rows by Freivalds."""
+        rows, expected = self._rows
+        wrong = _differences(got[..., rows, :], expected)
+        if wrong:
+            return f"wrong in {wrong} elements of the sampled rows"
+        columns, expected = self._columns
+        wrong = _differences(got[..., columns], expected)
+        if wrong:
+            return f"wrong in {wrong} elements of the last columns"
+        return self._freivalds(got)
+
+    @cached_property
+    def _whole(self) -> np.ndarray:
+        return self._expected(slice(None), slice(None))
+
+    @cached_property
+    def _rows(self) -> tuple[np.ndarray, np.ndarray]:
+        m = self._sizes()[0]
+        between = np.random.default_rng(1).integers(0, m, ROWS)
+        rows = np.unique(np.concatenate([np.arange(max(0, m - LAST), m), between]))
+        return rows, self._expected(rows, slice(None))
+
+    @cached_property
+    def _columns(self) -> tuple[slice, np.ndarray]:
+        columns = slice(max(0, self._sizes()[1] - LAST), None)
+        return columns, self._expected(slice(None), columns)
+
+    def _expected(self, rows: np.ndarray | slice, columns: np.ndarray | slice) -> np.ndarray:
+        value = evaluate(self._contraction, self._host, rows=rows, columns=columns, wide=self._wide)
+        return value.astype(dtype_of(self._contraction.c.type))
+
+    def _sizes(self) -> tuple[int, int, int]:
+        c = self._contraction
+        a, b = self._host[c.a.name].shape, self._host[c.b.name].shape
+        m, k = (a[-1], a[-2]) if c.transposed_a else (a[-2], a[-1])
+        return m, b[-2] if c.transposed_b else b[-1], k
+
+    @cached_property
+    def _wide(self) -> np.dtype:
+        """float32 while every partial sum is exact in it: its products are the fast ones."""
+        wide = wide_dtype(self._contraction)
+        c = self._contraction
+        values = [np.abs(self._host[o.name]).max(initial=0) for o in (c.a, c.b)]
+        bound = float(values[0]) * float(values[1]) * self._sizes()[2]
+        plain = not c.epilogue and not c.accumulate
+        return np.dtype(np.float32) if plain and wide.kind == "f" and bound < EXACT else wide
+
+    @property
+    def _linear(self) -> bool:
+        """Freivalds' check needs C = A B, unrounded."""
+        c = self._contraction
+        exact = c.accumulator == c.c.type and element_type(c.c.type).bits >= 32
+        return exact and not c.epilogue and not c.accumulate
+
+    @cached_property
+    def _projected(self) -> tuple[np.ndarray, np.ndarray]:
+        """A random integer vector x, and A (B x)."""
+        c = self._contraction
+        wide = wide_dtype(c)
+        a, b = self._host[c.a.name], self._host[c.b.name]
+        a = np.swapaxes(a, -1, -2) if c.transposed_a else a
+        b = np.swapaxes(b, -1, -2) if c.transposed_b else b
+        x = np.random.default_rng(2).integers(-WIDEST, WIDEST + 1, (b.shape[-1], 1))
+        return x, _times(a, _times(b, x, wide), wide)
+
+    def _freivalds(self, got: np.ndarray) -> str | None:
+        """C x = A (B x) for a random x (Freivalds 1977); exact in the wide type."""
+        if not self._linear:
+            return None
+        x, expected = self._projected
+        found = _times(got, x, wide_dtype(self._contraction))
+        if np.array_equal(found, expected):
+            return None
+        return f"Freivalds' check fails in {int(np.count_nonzero(found != expected))} rows"
+
+
+def _differences(got: np.ndarray, expected: np.ndarray) -> int:
+    if got.dtype.itemsize < 4:  # narrow floats compare through f32, which holds all of them
+        got, expected = got.astype(np.float32), expected.astype(np.float32)
+    return int(np.count_nonzero(got != expected))  # a NaN differs from everything
+
+
+def _times(matrix: np.ndarray, vector: np.ndarray, wide: np.dtype) -> np.ndarray:
+    """matrix @ vector in the wide type, by blocks of rows so that no wide copy of it exists."""
+    step = max(1, (1 << 22) // max(1, matrix.shape[-1]))
+    vector = vector.astype(wide)
+    parts = [
+        np.matmul(matrix[..., i : i + step, :].astype(wide), vector)
+        for i in range(0, matrix.shape[-2], step)
+    ]
+    return np.concatenate(parts, axis=-2)

@@ -1,0 +1,98 @@
+"""What a kernel computes, in numpy: the oracle that no candidate can have written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from dialects.operands import Contraction, Operand
+from dialects.types import element_type
+
+from .dtypes import dtype_of
+
+
+def wide_dtype(contraction: Contraction) -> np.dtype:
+    """float64 for floats and int64 for integers: exact on the small integers of a proof."""
+    kind = element_type(contraction.accumulator).kind
+    return np.dtype(np.float64 if kind == "float" else np.int64)
+
+
+def evaluate(
+    contraction: Contraction,
+    operands: Mapping[str, np.ndarray],
+    *,
+    rows: np.ndarray | slice = slice(None),
+    columns: np.ndarray | slice = slice(None),
+    wide: np.dtype | None = None,
+) -> np.ndarray:
+    """C[..., rows, columns] in the wide type, before its last rounding to C's own type.
+
+    ``operands`` are arrays by name in their stored axis order; C's own is needed when the kernel
+    accumulates. ``wide`` replaces the type that sums are taken in.
+    """
+    wide = wide or wide_dtype(contraction)
+    a = _rows_first(contraction, contraction.a, operands)[..., rows, :].astype(wide, copy=False)
+    b = _columns_last(contraction, operands)[..., columns].astype(wide, copy=False)
+    value = np.matmul(a, b)
+    if contraction.accumulate:
+        value = value + operands[contraction.c.name][..., rows, :][..., columns].astype(wide)
+    value = _rounded(value, contraction.accumulator, wide)
+    for step in contraction.epilogue:
+        if step.op == "cast":
+            assert step.type is not None
+            value = _rounded(value, step.type, value.dtype)
+            continue
+        if step.operand is None:
+            other = np.asarray(step.constant or 0.0).astype(value.dtype)
+        else:
+            extra = next(o for o in contraction.extras if o.name == step.operand)
+            other = _aligned(contraction, extra, operands[extra.name].astype(value.dtype))
+            other = _take(contraction, extra, other, rows, columns)
+        value = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}[step.op](
+            value, other
+        )
+    return value
+
+
+def _rounded(value: np.ndarray, type_name: str, wide: np.dtype) -> np.ndarray:
+    """Through the type's own precision and back; integers wrap as the hardware does."""
+    target = dtype_of(type_name)
+    if element_type(type_name).kind != "float" and value.dtype.kind == "f":
+        wide = np.dtype(np.int64)
+    elif element_type(type_name).kind == "float" and value.dtype.kind == "i":
+        wide = np.dtype(np.float64)
+    if element_type(type_name).kind == "float" and element_type(type_name).bits >= 32:
+        return value.astype(wide)
+    return value.astype(target).astype(wide)
+
+
+def _rows_first(
+    contraction: Contraction, operand: Operand, operands: Mapping[str, np.ndarray]
+) -> np.ndarray:
+    array = operands[operand.name]
+    return np.swapaxes(array, -1, -2) if contraction.transposed_a else array
+
+
+def _columns_last(contraction: Contraction, operands: Mapping[str, np.ndarray]) -> np.ndarray:
+    array = operands[contraction.b.name]
+    return np.swapaxes(array, -1, -2) if contraction.transposed_b else array
+
+
+def _aligned(contraction: Contraction, extra: Operand, array: np.ndarray) -> np.ndarray:
+    """The operand with a length-one axis for each axis of C that it lacks."""
+    return array[tuple(slice(None) if d in extra.dims else None for d in contraction.c.dims)]
+
+
+def _take(
+    contraction: Contraction,
+    extra: Operand,
+    array: np.ndarray,
+    rows: np.ndarray | slice,
+    columns: np.ndarray | slice,
+) -> np.ndarray:
+    if contraction.m in extra.dims:
+        array = array[..., rows, :]
+    if contraction.n in extra.dims:
+        array = array[..., columns]
+    return array

@@ -1,0 +1,292 @@
+"""What an application holds: packs on a device, kernels to call, choices that stay."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from dialects.errors import OperandError, PackError, UsageError
+from dialects.expressions import Expression
+from dialects.facts import DeviceFacts
+from dialects.manifest import Record
+from dialects.member import Problem, problem
+
+from .arrays import DeviceArray, Layout, as_numpy, check_operand, contiguous, span_bytes
+from .calls import KernelCall, PreparedOperand
+from .device import Device
+from .dtypes import dtype_of, type_name
+from .execute import Executable
+from .facts import read_facts
+from .filter import candidates
+from .load import cpu_foreign_percent
+from .measure import Measurer
+from .pack import open_pack
+from .planner import TUNINGS, Choice, KernelRef, Planner, PlannerOptions, Tuning
+from .report import Explanation
+from .store import Store
+
+
+class UnknownKernel(PackError, AttributeError):
+    """No pack of the session has a kernel of that name."""
+
+
+class Session:
+    """Kernels of one or more packs on one device. Any number of threads may call them.
+
+    ``store`` is a directory, or None to remember in memory only. ``tuning``: ``off`` takes the
+    untimed default, ``store`` reads the store and never times, ``first_use`` times the survivors
+    in a process of its own when the store knows nothing.
+    """
+
+    def __init__(
+        self,
+        packs: Iterable[str | Path],
+        device: str = "local-task",
+        *,
+        store: str | Path | None = None,
+        tuning: Tuning = "store",
+        budget_ms: float = 1000.0,
+        on_choice: Callable[[Choice], None] = lambda choice: None,
+        observe: Callable[[str, str], None] = lambda step, name: None,
+        facts: DeviceFacts | None = None,
+    ) -> None:
+        """Open packs and device.
+
+        Raises:
+            PackError: a pack that is damaged, or has no code for the device.
+            DeviceError: the device cannot be opened.
+        """
+        if tuning not in TUNINGS:
+            raise UsageError(f"tuning '{tuning}' is not one of {', '.join(TUNINGS)}")
+        self._kernels = self._open(packs)
+        self.device = Device(device)
+        self.facts = facts or read_facts(device)
+        self._check_code()
+        self._measurer = Measurer(device)
+        self._planner = Planner(
+            self.facts,
+            Store(Path(store) if store is not None else None),
+            self._measurer,
+            self._foreign_percent,
+            PlannerOptions(
+                tuning=tuning, budget_ms=budget_ms, observe=observe, on_choice=on_choice
+            ),
+        )
+        self._calls: dict[str, KernelCall] = {}
+        self._executables: dict[tuple[str, str], Executable] = {}
+        self._layouts: dict[Layout, Layout] = {}
+        self._lock = threading.RLock()
+        self._scratch = threading.local()
+
+    @staticmethod
+    def _open(packs: Iterable[str | Path]) -> dict[str, KernelRef]:
+        kernels: dict[str, KernelRef] = {}
+        for path in [packs] if isinstance(packs, str | Path) else packs:
+            pack = open_pack(path)
+            pack.verify()
+            for entry in pack.manifest.kernels:
+                if entry.kernel in kernels:
+                    raise PackError(
+                        f"kernel '{entry.kernel}' is in {kernels[entry.kernel].pack.path} too",
+                        where=str(path),
+                    )
+                kernels[entry.kernel] = KernelRef(pack=pack, entry=entry)
+        if not kernels:
+            raise PackError("a session needs at least one pack with a kernel")
+        return kernels
+
+    def _check_code(self) -> None:
+        for ref in self._kernels.values():
+            if not candidates(ref.entry, self.device.backend):
+                built = sorted({r.identity.target for r in ref.entry.members})
+                raise PackError(
+                    f"kernel '{ref.entry.kernel}' has no code for {self.device.backend}, "
+                    f"only for {', '.join(built)}",
+                    where=str(ref.pack.path),
+                )
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the measuring process. Arrays stay valid."""
+        self._measurer.close()
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """Names of the kernels."""
+        return tuple(self._kernels)
+
+    @property
+    def settled(self) -> bool:
+        """Whether every problem met so far has a choice that later calls will keep."""
+        return self._planner.settled
+
+    def __getattr__(self, name: str) -> KernelCall:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        call = self._calls.get(name)
+        if call is None:
+            with self._lock:
+                call = self._calls.setdefault(
+                    name, KernelCall(self.reference(name), self.device, self._bind, self._workspace)
+                )
+        return call
+
+    def array(self, value: Any) -> DeviceArray:
+        """Copy a host array to the device.
+
+        Raises:
+            OperandError: no array, or of a type without kernels.
+        """
+        array = np.ascontiguousarray(as_numpy(value, where="array"))
+        layout = self._intern(contiguous(type_name(array.dtype, where="array"), array.shape))
+        return DeviceArray(self.device, self.device.upload(array, span_bytes(layout)), layout)
+
+    def empty(self, shape: Sequence[int], type_: str) -> DeviceArray:
+        """An uninitialised array on the device; ``type_`` is an element type such as ``f32``."""
+        layout = self._intern(contiguous(type_, tuple(shape)))
+        return DeviceArray(self.device, self.device.allocate(span_bytes(layout)), layout)
+
+    def prepare(self, kernel: str, **operands: Any) -> Any:
+        """Keep operands on the device and pack each once; pass what this returns instead of them.
+
+        One operand gives one :class:`PreparedOperand`, several give a tuple in the given order.
+
+        Raises:
+            OperandError: no such operand, or the wrong type or rank.
+        """
+        ref = self.reference(kernel)
+        result = []
+        for name, value in operands.items():
+            argument = next((a for a in ref.entry.inputs if a.name == name), None)
+            if argument is None:
+                names = ", ".join(a.name for a in ref.entry.inputs)
+                raise OperandError(f"kernel '{kernel}' has no operand '{name}', has: {names}")
+            array = value if isinstance(value, DeviceArray) else self.array(value)
+            check_operand(array.layout, argument, where=f"kernel '{kernel}' operand '{name}'")
+            result.append(PreparedOperand(kernel, argument, array))
+        return result[0] if len(result) == 1 else tuple(result)
+
+    def prewarm(self, kernel: str, shapes: Iterable[Sequence[int]]) -> list[Choice]:
+        """Choose ahead of the first call, as that call would; sizes in ``dims`` order."""
+        return [self.choose(kernel, *sizes) for sizes in shapes]
+
+    def choose(self, kernel: str, *sizes: int) -> Choice:
+        """The choice for dense operands of these sizes.
+
+        Raises:
+            ProblemError: the wrong number of sizes, or one out of range.
+            LaunchRefused: no member can run it.
+        """
+        ref = self.reference(kernel)
+        at = problem(kernel, ref.entry.dims, tuple(sizes))
+        return self._planner.choose(ref, at, layout_text(ref, dense_layouts(ref, at)))
+
+    def explain(self, kernel: str, *sizes: int) -> Explanation:
+        """Every candidate with its verdict at a problem, and the choice if one was made."""
+        ref = self.reference(kernel)
+        at = problem(kernel, ref.entry.dims, tuple(sizes))
+        return Explanation(
+            kernel=kernel,
+            problem=at,
+            device=self.device.uri,
+            verdicts=tuple(self._planner.verdicts(ref, at)),
+        )
+
+    def override(self, kernel: str, candidate: str | None) -> None:
+        """Force a candidate (``member`` or ``member/body``) for a kernel; None lifts it."""
+        self._planner.override(self.reference(kernel), candidate)
+        for call in self._calls.values():
+            call.forget()
+
+    def workspace_bytes(self, kernel: str, *sizes: int) -> int:
+        """Workspace that is enough for any member of a kernel at a problem, in bytes."""
+        ref = self.reference(kernel)
+        values = problem(kernel, ref.entry.dims, tuple(sizes)).values()
+        return Expression(ref.entry.workspace).evaluate(values) if ref.entry.workspace else 0
+
+    def executable(self, kernel: str, record: Record) -> Executable:
+        """The loaded code of one candidate."""
+        ref = self.reference(kernel)
+        key = (kernel, f"{record.name}@{record.identity.target}")
+        with self._lock:
+            if key not in self._executables:
+                self._executables[key] = Executable(self.device, ref.pack, kernel, record)
+            return self._executables[key]
+
+    def reference(self, name: str) -> KernelRef:
+        """A kernel with the pack it came from.
+
+        Raises:
+            UnknownKernel: no pack has it, with the names there are.
+        """
+        if name not in self._kernels:
+            raise UnknownKernel(f"no kernel '{name}', there is: {', '.join(self._kernels)}")
+        return self._kernels[name]
+
+    def _intern(self, layout: Layout) -> Layout:
+        with self._lock:
+            return self._layouts.setdefault(layout, layout)
+
+    def _bind(
+        self, ref: KernelRef, at: Problem, layouts: tuple[Layout, ...]
+    ) -> tuple[Choice, Executable]:
+        names = [a.name for a in ref.entry.args]
+        strides = {
+            f"{name}.{axis}": stride
+            for name, layout in zip(names, layouts, strict=True)
+            for axis, stride in enumerate(layout.strides)
+        }
+        choice = self._planner.choose(ref, at, layout_text(ref, layouts), strides)
+        return choice, self.executable(ref.entry.kernel, choice.record)
+
+    def _workspace(self, nbytes: int) -> Any:
+        """This thread's workspace, grown when needed."""
+        held = getattr(self._scratch, "buffer", None)
+        if held is None or held.byte_length() < nbytes:
+            held = self._scratch.buffer = self.device.allocate(nbytes)
+        return held
+
+    def _foreign_percent(self) -> int | None:
+        if self.device.backend != "cpu":
+            return None
+        worker = self._measurer.process_id
+        return cpu_foreign_percent([worker] if worker else [])
+
+
+def dense_layouts(ref: KernelRef, at: Problem) -> tuple[Layout, ...]:
+    """Layouts of contiguous operands at a problem."""
+    values = at.values()
+    return tuple(contiguous(a.type, tuple(values[d] for d in a.dims)) for a in ref.entry.args)
+
+
+def layout_text(ref: KernelRef, layouts: Sequence[Layout]) -> str:
+    """What of the operands' layout a choice depends on: transposes, alignment, accumulation.
+
+    ``nt-a4-acc0``: A as stored, B transposed, every row a multiple of 2^4 bytes, C overwritten.
+    """
+    contraction = ref.entry.contraction
+    letters = ("t" if contraction.transposed_a else "n") + (
+        "t" if contraction.transposed_b else "n"
+    )
+    align = 4  # finer differences than 16 bytes change no copy instruction
+    for argument, layout in zip(ref.entry.args, layouts, strict=True):
+        for stride in layout.strides:
+            nbytes = stride * dtype_of(argument.type).itemsize
+            while align and nbytes % (1 << align):
+                align -= 1
+    return f"{letters}-a{align}-acc{int(contraction.accumulate)}"

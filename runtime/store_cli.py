@@ -1,0 +1,129 @@
+"""``python -m runtime store``: what choices are remembered, and their upkeep."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+from platformdirs import user_cache_path
+
+from dialects.codec import dumps, encode, loads
+from dialects.errors import StoreError, UsageError
+
+from . import store
+from .console import FAILED, OK, Streams
+from .tables import store_table
+
+APP = "tilewright"
+
+
+def default_store() -> Path:
+    """Where the command lines remember choices."""
+    return user_cache_path(APP, appauthor=False) / "store"
+
+
+def add_store_commands(
+    parser: argparse.ArgumentParser,
+    add_json: Callable[[argparse.ArgumentParser, object], None],
+) -> None:
+    """The actions of ``store``."""
+    actions = parser.add_subparsers(required=True, metavar="ACTION")
+    for name, command, text in (
+        ("list", _list, "every entry"),
+        ("show", _show, "entries that match a pattern, with their samples"),
+        ("drop", _drop, "delete entries that match a pattern"),
+        ("verify", _verify, "what is damaged, with the reason"),
+        ("export", _export, "write every entry to one file"),
+        ("import", _import, "take the entries of an exported file"),
+    ):
+        sub = actions.add_parser(name, help=text)
+        sub.add_argument("--store", metavar="DIR", help="not the one in the user's cache")
+        if name in ("show", "drop"):
+            sub.add_argument("pattern", metavar="PATTERN", help="a shell pattern over keys")
+        if name in ("export", "import"):
+            sub.add_argument("file", metavar="FILE")
+        add_json(sub, command)
+
+
+def _directory(args: argparse.Namespace) -> Path:
+    return Path(args.store) if args.store else default_store()
+
+
+def _row(entry: store.Entry) -> dict[str, object]:
+    choice = entry.choice
+    return {
+        "device": entry.location.device,
+        "key": entry.location.key,
+        "member": choice.member,
+        "body": choice.body,
+        "margin_permille": choice.margin_permille,
+        "tie": choice.tie,
+    }
+
+
+def _list(args: argparse.Namespace, streams: Streams) -> int:
+    found = store.entries(_directory(args))
+    if args.json:
+        streams.json({"entries": [_row(e) for e in found]})
+    else:
+        streams.table(store_table(found))
+    return OK
+
+
+def _show(args: argparse.Namespace, streams: Streams) -> int:
+    found = store.show(_directory(args), args.pattern)
+    if args.json:
+        streams.json({"entries": [encode(e) for e in found]})
+        return OK
+    streams.table(store_table(found))
+    for entry in found:
+        for name, samples in entry.choice.samples.items():
+            times = ", ".join(f"{s:.1f}" for s in samples)
+            streams.table(f"{entry.location.key}: {name}: {times} us")
+    return OK
+
+
+def _drop(args: argparse.Namespace, streams: Streams) -> int:
+    dropped = store.drop(_directory(args), args.pattern)
+    if args.json:
+        streams.json({"dropped": [str(p) for p in dropped]})
+    else:
+        streams.table(*([f"dropped {p}" for p in dropped] or ["nothing matches"]))
+    return OK
+
+
+def _verify(args: argparse.Namespace, streams: Streams) -> int:
+    odd = store.verify(_directory(args))
+    if args.json:
+        streams.json({"damaged": [{"path": str(p), "reason": r} for p, r in odd]})
+    else:
+        streams.table(*([f"{p}: {r}" for p, r in odd] or ["every entry is sound"]))
+    return FAILED if odd else OK
+
+
+def _export(args: argparse.Namespace, streams: Streams) -> int:
+    data = store.export_all(_directory(args))
+    try:
+        Path(args.file).write_text(dumps(data))
+    except OSError as error:
+        raise StoreError(f"cannot write: {error.strerror}", where=args.file) from None
+    count = len(data.get("entries", ()))
+    if args.json:
+        streams.json({"exported": count})
+    else:
+        streams.table(f"exported {count} entries to {args.file}")
+    return OK
+
+
+def _import(args: argparse.Namespace, streams: Streams) -> int:
+    try:
+        text = Path(args.file).read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read: {error.strerror}", where=args.file) from None
+    count = store.import_all(_directory(args), loads(text, where=args.file))
+    if args.json:
+        streams.json({"imported": count})
+    else:
+        streams.table(f"imported {count} entries")
+    return OK
