@@ -10,7 +10,8 @@ from .choice import upper_median
 
 # Runs a number of calls and gives the seconds they took.
 Arm = Callable[[int], float]
-BRACKET_S = 0.02
+BRACKET_S = 0.04
+WARM_S = 0.06  # a BLAS keeps its threads spinning for some 30 ms after its last call
 LEAST_ROUNDS, MOST_ROUNDS = 5, 15
 TOTAL_S = 8.0
 
@@ -39,24 +40,24 @@ def calls(function: Callable[[], object], clock: Callable[[], float] = time.perf
 
 
 def interleave(arms: Mapping[str, Arm]) -> dict[str, Timing]:
-    """Time every arm in rounds of rotating order; each bracket follows a warm call of its own.
+    """Time every arm in rounds of rotating order; each bracket follows warm calls of its own.
 
-    The warm call also outlasts worker threads of the arm before it that still spin.
+    The warm calls outlast worker threads of the arm before that still spin.
     """
-    counts = {}
+    warm, counts = {}, {}
     estimate = 0.0
     for name, arm in arms.items():
         arm(1)
         once = max(arm(1), 1e-7)
-        counts[name] = max(1, int(BRACKET_S / once))
-        estimate += once * (counts[name] + 1)
+        warm[name], counts[name] = (max(1, round(s / once)) for s in (WARM_S, BRACKET_S))
+        estimate += once * (warm[name] + counts[name])
     rounds = max(LEAST_ROUNDS, min(MOST_ROUNDS, int(TOTAL_S / max(estimate, 1e-6))))
     samples: dict[str, list[float]] = {name: [] for name in arms}
     names = list(arms)
     for turn in range(rounds):
         shift = turn % len(names)
         for name in names[shift:] + names[:shift]:
-            arms[name](1)
+            arms[name](warm[name])
             samples[name].append(arms[name](counts[name]) / counts[name] * 1e6)
     return {name: _timing(values) for name, values in samples.items()}
 

@@ -14,7 +14,8 @@ from .interface import STORAGE, KernelValues, bind_buffer, storage_type
 from .kernel_text import Index, KernelText
 from .software import add
 
-MAX_UNROLL = 8  # K steps written out in the inner loop; more only grows the code
+LINE = 16  # elements of a row copied at a time: a cache line of f32
+UNROLL = 4  # K steps written out in the inner loop; more only grows the code
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +55,7 @@ class Panels:
 
 
 class PanelCopy:
-    """Copies one column (one k) of a panel, converted to the type that products are summed in."""
+    """Copies a panel, column by column (one k each), into the type that products are summed in."""
 
     def __init__(
         self,
@@ -90,20 +91,50 @@ class PanelCopy:
         kind = f"memref<?x{self.mlir}, {STORAGE}>"
         self.ir.emit(f"memref.store {value}, {self.packed}[{self.ir.index(slot)}] : {kind}")
 
-    def full_column(self, k: str, slot: Index) -> None:
-        """All rows are inside: one vector where they are contiguous, else a gather."""
+    def full(self, k_size: str, base: Index) -> None:
+        """A panel whose rows are all inside."""
         ir = self.ir
-        if self.k_inner:
+        if not self.k_inner:
+            with ir.loop(0, k_size, 1, "k") as k:
+                value = self._vector(self._position(k, 0), self.tile)
+                kind = f"memref<?x{self.mlir}, {STORAGE}>, {shaped(self.mlir, self.tile)}"
+                slot = ir.index(ir.add(base, ir.mul(k, self.tile)))
+                ir.emit(f"vector.store {value}, {self.packed}[{slot}] : {kind}")
+            return
+        main = ir.mul(ir.div(k_size, LINE), LINE)
+        with ir.loop(0, main, LINE, "k") as k:
+            self._transpose(k, ir.add(base, ir.mul(k, self.tile)))
+        with ir.loop(main, k_size, 1, "k") as k:
+            slot = ir.add(base, ir.mul(k, self.tile))
             for row in range(self.tile):
                 self._put(self._element(self._position(k, row)), ir.add(slot, row))
-            return
-        kind = f"memref<?x{self.stored}, {STORAGE}>, {shaped(self.stored, self.tile)}"
-        raw = ir.value(f"vector.load {self.source}[{self._position(k, 0)}] : {kind}")
-        value = convert(ir, raw, self.operand.type, self.type, self.tile)
-        kind = f"memref<?x{self.mlir}, {STORAGE}>, {shaped(self.mlir, self.tile)}"
-        ir.emit(f"vector.store {value}, {self.packed}[{ir.index(slot)}] : {kind}")
 
-    def edge_column(self, k: str, slot: Index, left: Index) -> None:
+    def edge(self, k_size: str, base: Index, left: Index) -> None:
+        """The last panel, of which only ``left`` rows are inside."""
+        with self.ir.loop(0, k_size, 1, "k") as k:
+            self._edge_column(k, self.ir.add(base, self.ir.mul(k, self.tile)), left)
+
+    def _transpose(self, k: str, slot: Index) -> None:
+        """LINE columns of every row: each cache line of the source is visited once, whole.
+
+        Column by column, rows a power of two apart would fall into one set of the cache and evict
+        each other (14 rows of 4 KiB cost six times as much).
+        """
+        ir = self.ir
+        for row in range(self.tile):
+            values = self._vector(self._position(k, row), LINE)
+            for step in range(LINE):
+                one = ir.value(
+                    f"vector.extract {values}[{step}] : {self.mlir} from {shaped(self.mlir, LINE)}"
+                )
+                self._put(one, ir.add(slot, step * self.tile + row))
+
+    def _vector(self, position: str, lanes: int) -> str:
+        kind = f"memref<?x{self.stored}, {STORAGE}>, {shaped(self.stored, lanes)}"
+        raw = self.ir.value(f"vector.load {self.source}[{position}] : {kind}")
+        return convert(self.ir, raw, self.operand.type, self.type, lanes)
+
+    def _edge_column(self, k: str, slot: Index, left: Index) -> None:
         """Rows beyond ``left`` are zero; their addresses are clamped to the first one."""
         ir = self.ir
         with ir.loop(0, self.tile, 1, "row") as row:
@@ -148,29 +179,39 @@ class Multiply:
         self.result = bind(2 + len(c.extras), c.c.type, values.span(ir, c.c), read_only=False)
 
     def text(self) -> str:
-        """The whole function body."""
+        """The whole function body: K in blocks outside, so that a block of B stays in L1."""
         ir, tile = self.ir, self.tile
-        column = ir.value("hal.interface.workgroup.id[0] : index")
-        row = ir.value("hal.interface.workgroup.id[1] : index")
+        row = ir.value("hal.interface.workgroup.id[0] : index")
+        column = ir.value("hal.interface.workgroup.id[1] : index")
         col0, row0 = ir.mul(column, tile.n), ir.mul(row, tile.m)
         col_end = ir.least(ir.add(col0, tile.n), self.values[self.contraction.n])
         row_end = ir.least(ir.add(row0, tile.m), self.values[self.contraction.m])
+        # one round even for K = 0, which stores the epilogue of zero
+        k_end = ir.greatest(self.values[self.contraction.k], 1)
+        step = tile.k if self.blocked else k_end
         with (
+            ir.loop(0, k_end, step, "k") as k,
             ir.loop(col0, col_end, tile.thread_n, "col") as col,
             ir.loop(row0, row_end, tile.thread_m, "row") as row_,
         ):
-            self._tile(row_, col)
+            self._tile(row_, col, k, step)
         ir.emit("return")
         return ir.text()
 
-    def _tile(self, row: str, col: str) -> None:
+    @property
+    def blocked(self) -> bool:
+        """Whether C can hold partial sums between blocks of K."""
+        return self.contraction.c.type == self.type
+
+    def _tile(self, row: str, col: str, k0: str, step: Index) -> None:
         ir, tile = self.ir, self.tile
         k_size = self.values[self.contraction.k]
         base_a = ir.add(self.start_a, ir.mul(row, k_size))
         base_b = ir.add(self.start_b, ir.mul(col, k_size))
-        unroll = min(tile.k, MAX_UNROLL)
-        main = ir.mul(ir.div(k_size, unroll), unroll)
-        zero = ir.constant(0, self.vector)
+        k_end = ir.least(ir.add(k0, step), k_size)
+        main = ir.add(k0, ir.mul(ir.div(ir.sub(k_end, k0), UNROLL), UNROLL))
+        left = ir.sub(self.values[self.contraction.n], col)
+        mask = self._mask(left)
 
         def steps(count: int) -> Callable[[str, list[str]], list[str]]:
             def body(k: str, accumulators: list[str]) -> list[str]:
@@ -180,16 +221,43 @@ class Multiply:
 
             return body
 
-        values = ir.carried_loop(
-            0, main, unroll, [zero] * tile.thread_m, self.vector, steps(unroll)
-        )
-        if unroll > 1:
-            values = ir.carried_loop(main, k_size, 1, values, self.vector, steps(1))
-        left = ir.sub(self.values[self.contraction.n], col)
+        start = self._start(row, col, k0, mask)
+        values = ir.carried_loop(k0, main, UNROLL, start, self.vector, steps(UNROLL))
+        values = ir.carried_loop(main, k_end, 1, values, self.vector, steps(1))
+        last = ir.value(f"arith.cmpi eq, {ir.index(k_end)}, {k_size} : index")
         with ir.when(ir.less(left, tile.thread_n)):
-            self._store_rows(values, row, col, left)
+            self._store_rows(values, row, col, mask, last)
             ir.otherwise()
-            self._store_rows(values, row, col, None)
+            self._store_rows(values, row, col, None, last)
+
+    def _mask(self, left: Index) -> str:
+        return self.ir.value(f"vector.create_mask {self.ir.index(left)} : vector<{self.lanes}xi1>")
+
+    def _start(self, row: str, col: str, k0: str, mask: str) -> list[str]:
+        """Zeros, or what C holds: the caller's values, or the sums of the blocks before.
+
+        Rows beyond the last are read from the last one: they are never stored.
+        """
+        ir, c = self.ir, self.contraction
+        zeros = [ir.constant(0, self.vector)] * self.tile.thread_m
+        if not c.accumulate and not self.blocked:
+            return zeros
+        final = ir.sub(self.values[c.m], 1)
+        first = ir.value(f"arith.cmpi eq, {k0}, {ir.index(0)} : index")
+        result = ir.name("start")
+        types = ", ".join([self.vector] * len(zeros))
+        with ir.block(f"{result}:{len(zeros)} = scf.if {first} -> ({types}) {{"):
+            begin = self._held(row, col, final, mask) if c.accumulate else zeros
+            ir.emit(f"scf.yield {', '.join(begin)} : {types}")
+            ir.otherwise()
+            held = self._held(row, col, final, mask)
+            ir.emit(f"scf.yield {', '.join(held)} : {types}")
+        return [f"{result}#{i}" for i in range(len(zeros))]
+
+    def _held(self, row: str, col: str, final: Index, mask: str) -> list[str]:
+        ir, c = self.ir, self.contraction
+        rows = [ir.least(ir.add(row, i), final) for i in range(self.tile.thread_m)]
+        return [self._load(c.c, self.type, self._where(r, col), mask) for r in rows]
 
     def _step(self, k: Index, base_a: Index, base_b: Index, accumulators: list[str]) -> list[str]:
         ir, tile = self.ir, self.tile
@@ -209,47 +277,61 @@ class Multiply:
                 result.append(add(ir, accumulators[i], product, self.type, self.lanes))
         return result
 
-    def _store_rows(self, values: list[str], row: str, col: str, left: Index | None) -> None:
-        ir = self.ir
-        mask = None
-        if left is not None:
-            mask = ir.value(f"vector.create_mask {ir.index(left)} : vector<{self.lanes}xi1>")
-        for i, value in enumerate(values):
-            at = ir.add(row, i)
-            with ir.when(ir.less(at, self.values[self.contraction.m])):
-                self._store_row(value, at, col, mask)
-
-    def _store_row(self, value: str, row: Index, col: str, mask: str | None) -> None:
-        ir, c = self.ir, self.contraction
+    def _where(self, row: Index, col: Index) -> dict[str, Index]:
+        c = self.contraction
         where: dict[str, Index] = {c.m: row, c.n: col}
         if c.batch:
             where[c.batch] = self.batch
+        return where
 
+    def _load(
+        self, operand: Operand, wanted: str, where: dict[str, Index], mask: str | None
+    ) -> str:
+        """One row of the tile of an operand, or its one element broadcast along the row."""
+        ir = self.ir
+        stored = storage_type(operand.type)
+        buffer = self.buffers.get(operand.name, self.result)
+        at = ir.index(self.values.offset(ir, operand, [where[d] for d in operand.dims]))
+        flat = f"memref<?x{stored}, {STORAGE}>"
+        if operand.dims[-1] != self.contraction.n:
+            raw = ir.value(f"memref.load {buffer}[{at}] : {flat}")
+            one = convert(ir, raw, operand.type, wanted)
+            mlir = element_type(wanted).mlir
+            return ir.value(f"vector.broadcast {one} : {mlir} to {shaped(mlir, self.lanes)}")
+        wide = shaped(stored, self.lanes)
+        if mask is None:
+            raw = ir.value(f"vector.load {buffer}[{at}] : {flat}, {wide}")
+        else:
+            raw = ir.value(
+                f"vector.maskedload {buffer}[{at}], {mask}, {ir.constant(0, wide)} : {flat}, "
+                f"vector<{self.lanes}xi1>, {wide} into {wide}"
+            )
+        return convert(ir, raw, operand.type, wanted, self.lanes)
+
+    def _store_rows(
+        self, values: list[str], row: str, col: str, mask: str | None, last: str
+    ) -> None:
+        ir, c = self.ir, self.contraction
+        for i, value in enumerate(values):
+            at = ir.add(row, i)
+            with ir.when(ir.less(at, self.values[c.m])):
+                where = self._where(at, col)
+                if not (self.blocked and c.epilogue):
+                    self._store(self._finished(value, where, mask), where, mask)
+                    continue
+                with ir.when(last):
+                    self._store(self._finished(value, where, mask), where, mask)
+                    ir.otherwise()
+                    self._store(value, where, mask)
+
+    def _finished(self, value: str, where: dict[str, Index], mask: str | None) -> str:
         def load(operand: Operand, wanted: str) -> str:
-            stored = storage_type(operand.type)
-            buffer = self.result if operand is c.c else self.buffers[operand.name]
-            at = ir.index(self.values.offset(ir, operand, [where[d] for d in operand.dims]))
-            flat = f"memref<?x{stored}, {STORAGE}>"
-            if operand.dims[-1] != c.n:
-                one = convert(
-                    ir, ir.value(f"memref.load {buffer}[{at}] : {flat}"), operand.type, wanted
-                )
-                mlir = element_type(wanted).mlir
-                return ir.value(f"vector.broadcast {one} : {mlir} to {shaped(mlir, self.lanes)}")
-            wide = shaped(stored, self.lanes)
-            if mask is None:
-                raw = ir.value(f"vector.load {buffer}[{at}] : {flat}, {wide}")
-            else:
-                zero = ir.constant(0, wide)
-                raw = ir.value(
-                    f"vector.maskedload {buffer}[{at}], {mask}, {zero} : {flat}, "
-                    f"vector<{self.lanes}xi1>, {wide} into {wide}"
-                )
-            return convert(ir, raw, operand.type, wanted, self.lanes)
+            return self._load(operand, wanted, where, mask)
 
-        if c.accumulate:
-            value = add(ir, load(c.c, self.type), value, self.type, self.lanes)
-        value = apply_epilogue(ir, c, value, lanes=self.lanes, load=load)
+        return apply_epilogue(self.ir, self.contraction, value, lanes=self.lanes, load=load)
+
+    def _store(self, value: str, where: dict[str, Index], mask: str | None) -> None:
+        ir, c = self.ir, self.contraction
         stored = storage_type(c.c.type)
         at = ir.index(self.values.offset(ir, c.c, [where[d] for d in c.c.dims]))
         flat, wide = f"memref<?x{stored}, {STORAGE}>", shaped(stored, self.lanes)

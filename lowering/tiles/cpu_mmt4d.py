@@ -35,7 +35,7 @@ MAX_ACCUMULATORS = 1024  # elements of one register tile
 
 @dataclass(frozen=True, kw_only=True)
 class CpuMmt4dBody:
-    """Packed panels, a register tile of thread_m x thread_n, K unrolled by ``k``."""
+    """Packed panels, a register tile of thread_m x thread_n, K in blocks of ``k``."""
 
     name: ClassVar[str] = "cpu_mmt4d"
     tier: ClassVar[Tier] = "software"
@@ -120,11 +120,9 @@ class _Candidate:
         left = ir.sub(values[outer], origin)
         copy = PanelCopy(self.panels, ir, values, operand, tile, batch, origin, source, packed)
         with ir.when(ir.less(left, tile)):
-            with ir.loop(0, k_size, 1, "k") as k:
-                copy.edge_column(k, ir.add(base, ir.mul(k, tile)), left)
+            copy.edge(k_size, base, left)
             ir.otherwise()
-            with ir.loop(0, k_size, 1, "k") as k:
-                copy.full_column(k, ir.add(base, ir.mul(k, tile)))
+            copy.full(k_size, base)
         ir.emit("return")
         return executable(
             name=f"pack_{side}",
@@ -150,7 +148,8 @@ class _Candidate:
             entry="mmt4d",
             layout=layout,
             workload=3,
-            grid=lambda ir, w: [ir.ceildiv(w[2], tile.n), ir.ceildiv(w[1], tile.m), w[0]],
+            # rows first: neighbours share a block of B, which then stays in the L2 cache
+            grid=lambda ir, w: [ir.ceildiv(w[1], tile.m), ir.ceildiv(w[2], tile.n), w[0]],
             block=None,
             body=body,
         )
@@ -193,8 +192,7 @@ class _Candidate:
             reads=[space, b, *extras],
             writes=result,
         )
-        repeat = "" if prepared else host.repeat(name, c.c.name)
-        return host.finish(name, done) + repeat
+        return host.finish(name, done, repeat=not prepared)
 
     def _prepare(self, name: str) -> str:
         c = self.contraction

@@ -51,7 +51,7 @@ class HostFunction:
         size = self.ir.index(count)
         how = "consume " if consume else ""
         tensor = self.ir.value(
-            f'hal.tensor.import {how}%{name}_buffer "{name}" : !hal.buffer'
+            f'hal.tensor.import wait(%wait) => {how}%{name}_buffer "{name}" : !hal.buffer'
             f" -> tensor<?x{element}>{{{size}}}"
         )
         return Tensor(name=tensor, element=element, count=size)
@@ -89,45 +89,92 @@ class HostFunction:
         """An index as an i32 constant for a kernel."""
         return self.ir.value(f"arith.index_cast {self.ir.index(index)} : index to i32")
 
-    def finish(self, name: str, result: Tensor) -> str:
-        """The function's text; it returns the buffer of ``result``."""
-        ir = self.ir
-        out = ir.value(f'hal.tensor.export {result.name} "out" : {result.typed} -> !hal.buffer')
-        ir.emit(f"util.return {out} : !hal.buffer")
-        arguments = _arguments(self._buffers, self.constants)
-        signature = ", ".join(f"{n}: {t}" for n, t in arguments)
-        return f"util.func public @{name}({signature}) -> !hal.buffer {{\n{ir.text()}\n}}\n"
+    def finish(self, name: str, result: Tensor, *, repeat: bool = False) -> str:
+        """``<name>.async``, ``<name>`` and, when asked for, ``<name>.repeat``.
 
-    def repeat(self, name: str, result: str) -> str:
-        """``<name>.repeat``: the same call ``count`` times, for a timer that takes the slope.
-
-        Each round is a whole call, so nothing can be hoisted out of the loop or elided.
+        All return the buffer of ``result``.
         """
-        arguments = _arguments(self._buffers, self.constants)
-        names = ", ".join("%x" if n == f"%{result}_buffer" else n for n, _ in arguments)
-        types = ", ".join(t for _, t in arguments)
-        signature = ", ".join(f"{n}: {t}" for n, t in [*arguments, ("%count", "i32")])
+        ir = self.ir
+        shape = result.typed.partition("{")[0]
+        ready = ir.value(
+            f"hal.tensor.barrier join({result.name} : {shape}) => %signal : !hal.fence"
+        )
+        out = ir.value(f'hal.tensor.export {ready} "out" : {result.typed} -> !hal.buffer')
+        ir.emit(f"util.return {out} : !hal.buffer")
+        text = f"{self._head(f'{name}.async', _FENCES)}{ir.text()}\n}}\n{self._synchronous(name)}"
+        return text + (self._repeat(name) if repeat else "")
+
+    def _head(self, name: str, more: Sequence[tuple[str, str]] = ()) -> str:
+        signature = ", ".join(f"{n}: {t}" for n, t in [*self._arguments(), *more])
+        return f"util.func public @{name}({signature}) -> !hal.buffer {{\n"
+
+    def _arguments(self) -> list[tuple[str, str]]:
+        pairs = [(f"%{b}_buffer", "!hal.buffer") for b in self._buffers]
+        return pairs + [(_scalar(c), "i32") for c in self.constants]
+
+    def _call(self, name: str, wait: str, signal: str) -> str:
+        pairs = [*self._arguments(), (wait, "!hal.fence"), (signal, "!hal.fence")]
+        names, types = (", ".join(p[i] for p in pairs) for i in (0, 1))
+        return f"util.call @{name}.async({names}) : ({types}) -> !hal.buffer"
+
+    def _synchronous(self, name: str) -> str:
+        """``<name>`` returns when the result is there."""
         return (
-            f"util.func public @{name}.repeat({signature}) -> !hal.buffer {{\n"
+            f"{self._head(name)}{_SETUP}"
+            f"  %fence = {_CREATE}\n"
+            f"  %result = {self._call(name, '%none', '%fence')}\n"
+            f"{_await('%fence', indent=2)}"
+            "  util.return %result : !hal.buffer\n}\n"
+        )
+
+    def _repeat(self, name: str) -> str:
+        """``<name>.repeat``: ``count`` calls, each after the one before, for a timer.
+
+        Each round is a whole launch of its own, so nothing can be hoisted out of the loop or
+        elided; the host waits at the end, and between batches so that no queue overflows.
+        """
+        return (
+            f"{self._head(f'{name}.repeat', [('%count', 'i32')])}{_SETUP}"
             "  %zero = arith.constant 0 : i32\n"
             "  %one = arith.constant 1 : i32\n"
-            f"  %last = scf.for %i = %zero to %count step %one"
-            f" iter_args(%x = %{result}_buffer) -> (!hal.buffer) : i32 {{\n"
-            f"    %next = util.call @{name}({names}) : ({types}) -> !hal.buffer\n"
-            "    scf.yield %next : !hal.buffer\n"
+            f"  %batch = arith.constant {BATCH} : i32\n"
+            "  %last = scf.for %i = %zero to %count step %one iter_args(%before = %none)"
+            " -> (!hal.fence) : i32 {\n"
+            f"    %fence = {_CREATE}\n"
+            f"    %next = {self._call(name, '%before', '%fence')}\n"
+            "    %place = arith.remui %i, %batch : i32\n"
+            "    %full = arith.cmpi eq, %place, %zero : i32\n"
+            "    scf.if %full {\n"
+            f"{_await('%fence', indent=6)}"
+            "    }\n"
+            "    scf.yield %fence : !hal.fence\n"
             "  }\n"
-            "  util.return %last : !hal.buffer\n"
-            "}\n"
+            f"{_await('%last', indent=2)}"
+            f"  util.return %{self.contraction.c.name}_buffer : !hal.buffer\n}}\n"
         )
+
+
+BATCH = 32  # launches in flight at most
+_FENCES = (("%wait", "!hal.fence"), ("%signal", "!hal.fence"))
+_CREATE = 'hal.fence.create device(%device : !hal.device) flags("None") : !hal.fence'
+_SETUP = (
+    "  %first = arith.constant 0 : index\n"
+    "  %forever = arith.constant -1 : i32\n"
+    "  %device = hal.devices.get %first : !hal.device\n"
+    "  %none = util.null : !hal.fence\n"
+)
+
+
+def _await(fence: str, *, indent: int) -> str:
+    pad = " " * indent
+    return (
+        f'{pad}%status = hal.fence.await until([{fence}]) timeout_millis(%forever) flags("None")'
+        f' : i32\n{pad}util.status.check_ok %status, "a launch failed"\n'
+    )
 
 
 def _scalar(name: str) -> str:
     return f"%{name.replace('.', '_')}_i32"
-
-
-def _arguments(buffers: Sequence[str], constants: Sequence[str]) -> list[tuple[str, str]]:
-    pairs = [(f"%{b}_buffer", "!hal.buffer") for b in buffers]
-    return pairs + [(_scalar(c), "i32") for c in constants]
 
 
 def executable(

@@ -144,7 +144,7 @@ def _host(kernel: str, contraction: Contraction) -> str:
         reads=reads,
         writes=result,
     )
-    return host.finish(kernel, done) + host.repeat(kernel, contraction.c.name)
+    return host.finish(kernel, done, repeat=True)
 
 
 class _Kernel:
