@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,9 +14,12 @@ from dialects.manifest import Record
 from .device import Device, status_reason
 from .pack import Pack
 
+SPIN_NS = 50_000  # short calls end within this; longer ones are polled
+NAP_S = 5e-5
+
 
 class Executable:
-    """A loaded candidate. ``run`` and ``repeat`` return when the result is there."""
+    """A loaded candidate. Every call returns when its result is there."""
 
     def __init__(self, device: Device, pack: Pack, kernel: str, record: Record) -> None:
         """Load the module.
@@ -35,6 +39,7 @@ class Executable:
             ) from None
         self.invoke = self._context.invoke
         self.function = self._lookup(kernel)
+        self._queued = self._lookup(f"{kernel}.async")
         self._repeat = self._lookup(f"{kernel}.repeat")
 
     def run(self, buffers: Sequence[Any], constants: Sequence[int]) -> None:
@@ -46,8 +51,38 @@ class Executable:
         self._call(self.function, buffers, constants)
 
     def repeat(self, buffers: Sequence[Any], constants: Sequence[int], count: int) -> None:
-        """``count`` calls back to back, for timing."""
-        self._call(self._repeat, buffers, (*constants, count))
+        """``count`` calls back to back on the device, for timing.
+
+        Raises:
+            DeviceError: the device failed.
+        """
+        semaphore = self.device.hal.create_semaphore(0)
+        fences = (rt.HalFence.create_at(semaphore, 0), rt.HalFence.create_at(semaphore, 1))
+        self._call(self._repeat, buffers, (*constants, count), fences)
+        self._settle(semaphore, fences[1])
+
+    def run_queued(self, buffers: Sequence[Any], constants: Sequence[int]) -> None:
+        """As :meth:`run`, for long calls: this thread sleeps while the device works.
+
+        Raises:
+            DeviceError: the device failed, or a buffer is too small.
+        """
+        semaphore = self.device.hal.create_semaphore(0)
+        fences = (rt.HalFence.create_at(semaphore, 0), rt.HalFence.create_at(semaphore, 1))
+        self._call(self._queued, buffers, constants, fences)
+        self._settle(semaphore, fences[1])
+
+    def _settle(self, semaphore: Any, fence: Any) -> None:
+        """Wait without keeping a core busy: IREE's own wait spins beside the workers."""
+        try:
+            if fence.wait(timeout=SPIN_NS):
+                return
+            while semaphore.query() < 1:
+                time.sleep(NAP_S)
+        except (ValueError, RuntimeError) as error:
+            raise DeviceError(
+                f"member {self.record.name} failed: {status_reason(error)}", where=self.device.uri
+            ) from None
 
     def prepare(self, operand: str, buffers: Sequence[Any], constants: Sequence[int]) -> None:
         """Pack one operand; the last buffer receives it."""
@@ -60,12 +95,20 @@ class Executable:
     def _lookup(self, name: str) -> Any:
         return _function(self._module, name, self.record.name)
 
-    def _call(self, function: Any, buffers: Sequence[Any], constants: Sequence[int]) -> None:
-        arguments = rt.VmVariantList(len(buffers) + len(constants))
+    def _call(
+        self,
+        function: Any,
+        buffers: Sequence[Any],
+        constants: Sequence[int],
+        fences: Sequence[Any] = (),
+    ) -> None:
+        arguments = rt.VmVariantList(len(buffers) + len(constants) + len(fences))
         for buffer in buffers:
             arguments.push_ref(buffer)
         for value in constants:
             arguments.push_int(value)
+        for fence in fences:
+            arguments.push_ref(fence)
         try:
             self.invoke(function, arguments, rt.VmVariantList(1))
         except (ValueError, RuntimeError) as error:

@@ -10,12 +10,13 @@ func.func @matmul_f32(%a: tensor<?x?xf32>, %b: tensor<?x?xf32>) -> tensor<?x?xf3
       xpu.dims = ["M", "N", "K"],
       xpu.requires = "m % thread_m == 0 and n % thread_n == 0",
       xpu.instantiate = [
-        // CPU: thread_m x thread_n is the register tile, k the block of K that stays in L1
-        {m = 28, n = 256, k = 512, thread_m = 14, thread_n = 32, backends = ["cpu"]},
-        {m = 32, n = 128, k = 512, thread_m = 8, thread_n = 32, backends = ["cpu"]},
-        {m = 48, n = 128, k = 512, thread_m = 6, thread_n = 16, backends = ["cpu"]},
-        {m = 32, n = 128, k = 512, thread_m = 4, thread_n = 16, backends = ["cpu"]},
-        {m = 4, n = 256, k = 512, thread_m = 4, thread_n = 64, backends = ["cpu"]},
+        // CPU: thread_m x thread_n is the register tile, k the block of K that stays in L1, and
+        // m x n small enough that the workers finish together
+        {m = 14, n = 128, k = 512, thread_m = 14, thread_n = 32, backends = ["cpu"]},
+        {m = 16, n = 64, k = 512, thread_m = 8, thread_n = 32, backends = ["cpu"]},
+        {m = 24, n = 64, k = 512, thread_m = 6, thread_n = 16, backends = ["cpu"]},
+        {m = 16, n = 64, k = 512, thread_m = 4, thread_n = 16, backends = ["cpu"]},
+        {m = 8, n = 128, k = 512, thread_m = 4, thread_n = 64, backends = ["cpu"]},
         // GPU: a workgroup of (m / thread_m) * (n / thread_n) lanes; the CPU takes the first too
         {m = 64, n = 64, k = 16, thread_m = 4, thread_n = 4},
         {m = 128, n = 64, k = 16, thread_m = 8, thread_n = 4, backends = ["cuda", "rocm", "vulkan"]},

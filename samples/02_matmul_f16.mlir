@@ -4,10 +4,10 @@ func.func @matmul_f16(%a: tensor<?x?xf16>, %b: tensor<?x?xf16>) -> tensor<?x?xf3
     attributes {
       xpu.kernel,
       xpu.dims = ["M", "N", "K"],
-      xpu.requires = "m % 16 == 0 and n % 16 == 0 and k % 16 == 0",
+      xpu.requires = "m % 8 == 0 and n % 16 == 0 and k % 16 == 0",
       xpu.instantiate = [
-        {m = 32, n = 128, k = 512, thread_m = 8, thread_n = 32, backends = ["cpu"]},
-        {m = 48, n = 128, k = 512, thread_m = 6, thread_n = 16, backends = ["cpu"]},
+        {m = 16, n = 64, k = 512, thread_m = 8, thread_n = 32, backends = ["cpu"]},
+        {m = 24, n = 64, k = 512, thread_m = 6, thread_n = 16, backends = ["cpu"]},
         {m = 64, n = 64, k = 16, thread_m = 4, thread_n = 4},
         {m = 128, n = 64, k = 16, thread_m = 8, thread_n = 4, backends = ["cuda", "rocm", "vulkan"]},
         {m = 32, n = 32, k = 16, thread_m = 2, thread_n = 2, backends = ["cuda", "rocm", "vulkan"]}

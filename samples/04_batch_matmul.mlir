@@ -5,8 +5,8 @@ func.func @batch_matmul(%a: tensor<?x?x?xf32>, %b: tensor<?x?x?xf32>) -> tensor<
       xpu.kernel,
       xpu.dims = ["B", "M", "N", "K"],
       xpu.instantiate = [
-        {m = 32, n = 128, k = 512, thread_m = 8, thread_n = 32, backends = ["cpu"]},
-        {m = 48, n = 128, k = 512, thread_m = 6, thread_n = 16, backends = ["cpu"]},
+        {m = 16, n = 64, k = 512, thread_m = 8, thread_n = 32, backends = ["cpu"]},
+        {m = 24, n = 64, k = 512, thread_m = 6, thread_n = 16, backends = ["cpu"]},
         {m = 64, n = 64, k = 16, thread_m = 4, thread_n = 4},
         {m = 32, n = 32, k = 16, thread_m = 2, thread_n = 2, backends = ["cuda", "rocm", "vulkan"]}
       ]

@@ -131,25 +131,38 @@ class HostFunction:
         """``<name>.repeat``: ``count`` calls, each after the one before, for a timer.
 
         Each round is a whole launch of its own, so nothing can be hoisted out of the loop or
-        elided; the host waits at the end, and between batches so that no queue overflows.
+        elided. It returns once all are queued; the last one signals. The host waits between
+        batches, so that no queue overflows.
         """
+        more = [("%count", "i32"), *_FENCES]
         return (
-            f"{self._head(f'{name}.repeat', [('%count', 'i32')])}{_SETUP}"
+            f"{self._head(f'{name}.repeat', more)}{_SETUP}"
             "  %zero = arith.constant 0 : i32\n"
             "  %one = arith.constant 1 : i32\n"
             f"  %batch = arith.constant {BATCH} : i32\n"
-            "  %last = scf.for %i = %zero to %count step %one iter_args(%before = %none)"
+            f"  %end = arith.constant {BATCH - 1} : i32\n"
+            "  %final = arith.subi %count, %one : i32\n"
+            "  %nothing = arith.cmpi eq, %count, %zero : i32\n"
+            "  scf.if %nothing {\n"
+            "    hal.fence.signal<%signal : !hal.fence>\n"
+            "  }\n"
+            "  %last = scf.for %i = %zero to %count step %one iter_args(%before = %wait)"
             " -> (!hal.fence) : i32 {\n"
-            f"    %fence = {_CREATE}\n"
+            "    %is_final = arith.cmpi eq, %i, %final : i32\n"
+            "    %fence = scf.if %is_final -> (!hal.fence) {\n"
+            "      scf.yield %signal : !hal.fence\n"
+            "    } else {\n"
+            f"      %between = {_CREATE}\n"
+            "      scf.yield %between : !hal.fence\n"
+            "    }\n"
             f"    %next = {self._call(name, '%before', '%fence')}\n"
             "    %place = arith.remui %i, %batch : i32\n"
-            "    %full = arith.cmpi eq, %place, %zero : i32\n"
+            "    %full = arith.cmpi eq, %place, %end : i32\n"
             "    scf.if %full {\n"
             f"{_await('%fence', indent=6)}"
             "    }\n"
             "    scf.yield %fence : !hal.fence\n"
             "  }\n"
-            f"{_await('%last', indent=2)}"
             f"  util.return %{self.contraction.c.name}_buffer : !hal.buffer\n}}\n"
         )
 
