@@ -249,6 +249,12 @@ def mnk(problem: Problem) -> tuple[int, int, int, int]:
     return batch, m, n, k
 
 
+def float_operations(problem: Problem) -> float:
+    """Operations of a contraction, two a multiply-accumulate."""
+    batch, m, n, k = mnk(problem)
+    return 2.0 * batch * m * n * k
+
+
 def split_block(record: Record) -> int:
     """Least K one split of this record may take; 0 for a body that cannot split K."""
     return 0

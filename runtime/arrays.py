@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -77,7 +78,7 @@ class DeviceArray:
 
 def contiguous(type_: str, shape: Sequence[int]) -> Layout:
     """The layout of a dense row-major array."""
-    strides = tuple(int(np.prod(shape[i + 1 :], dtype=np.int64)) for i in range(len(shape) - 1))
+    strides = tuple(prod(shape[axis:]) for axis in range(1, len(shape)))
     return Layout(type=type_, shape=tuple(shape), strides=strides)
 
 
@@ -136,6 +137,8 @@ def window(array: np.ndarray, layout: Layout) -> np.ndarray:
     """The one-dimensional memory from an array's first element to its last."""
     if array.size == 0:
         return np.zeros(operand_span(layout.shape, layout.strides), array.dtype)
+    if array.flags.c_contiguous:
+        return array.reshape(-1)
     count = operand_span(layout.shape, layout.strides)
     return np.lib.stride_tricks.as_strided(array, (count,), (array.dtype.itemsize,))
 

@@ -12,9 +12,8 @@ import numpy as np
 from dialects.errors import DeviceError, UsageError
 from dialects.expressions import Expression
 from dialects.manifest import KernelEntry, Record
-from dialects.member import Problem
 from dialects.operands import Contraction
-from dialects.rules import mnk
+from dialects.rules import float_operations
 from dialects.types import element_type
 
 from .compare import Arm, Timing, calls, interleave
@@ -105,12 +104,6 @@ def _empty(session: Session, choice: Choice, peers: Sequence[str]) -> RunReport:
         gflops=None,
         peers=dict.fromkeys(peers),
     )
-
-
-def float_operations(problem: Problem) -> float:
-    """Two a multiply-accumulate."""
-    batch, m, n, k = mnk(problem)
-    return 2.0 * batch * m * n * k
 
 
 def compare64(contraction: Contraction, case: Case, got: np.ndarray) -> Error64:

@@ -13,6 +13,7 @@ from dialects.errors import DeviceError, OperandError
 from dialects.expressions import Expression
 from dialects.manifest import Argument
 from dialects.member import Problem, problem
+from dialects.rules import float_operations
 
 from .arrays import (
     DeviceArray,
@@ -41,9 +42,11 @@ class Plan:
     executable: Executable | None
     constants: tuple[int, ...]
     workspace_bytes: int
+    long: bool
     keep: tuple[Layout, ...]
 
 
+LONG_CALL = 1e8  # float operations from which on this thread sleeps while it waits
 MAX_PLANS = 4096  # a program that meets more shapes than this plans anew, which costs 0.1 ms
 
 
@@ -206,7 +209,14 @@ class KernelCall:
         if plan is not None:
             return plan
         if 0 in (problem_.values()[d] for d in self.ref.entry.result.dims):
-            return Plan(empty=True, executable=None, constants=(), workspace_bytes=0, keep=layouts)
+            return Plan(
+                empty=True,
+                executable=None,
+                constants=(),
+                workspace_bytes=0,
+                long=False,
+                keep=layouts,
+            )
         choice, executable = self._bind(self.ref, problem_, layouts)
         constants = [*problem_.sizes]
         for layout in layouts:
@@ -217,6 +227,7 @@ class KernelCall:
             executable=executable,
             constants=tuple(constants),
             workspace_bytes=Expression(workspace).evaluate(problem_.values()) if workspace else 0,
+            long=float_operations(problem_) > LONG_CALL,
             keep=layouts,
         )
         if len(self._by_layout) >= MAX_PLANS:
@@ -234,6 +245,9 @@ class KernelCall:
         assert executable is not None
         if plan.workspace_bytes:
             buffers.append(self._workspace(plan.workspace_bytes, workspace))
+        if plan.long:
+            executable.run_queued(buffers, plan.constants)
+            return
         arguments = rt.VmVariantList(len(buffers) + len(plan.constants))
         for buffer in buffers:
             arguments.push_ref(buffer)
