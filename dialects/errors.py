@@ -28,10 +28,11 @@ class Error(Exception):
 
     def lines(self) -> list[str]:
         """What a command line prints on stderr, one line a failure."""
-        return [
+        texts = [
             f"{f['where']}: error: {f['message']}" if f["where"] else f"error: {f['message']}"
             for f in self.failures()
         ]
+        return [" ".join(text.splitlines()) for text in texts]
 
 
 class UsageError(Error):

@@ -114,7 +114,10 @@ def clamped(facts: DeviceFacts) -> DeviceFacts:
     for name in _TUPLES:
         values = getattr(facts, name)
         bounds = _WAVES if "wave" in name else (1, 1 << 32)
-        if values is not None and not all(bounds[0] <= v <= bounds[1] for v in values):
+        if values is None:
+            continue
+        axes = len(values) if "wave" in name else 3
+        if len(values) != axes or not all(bounds[0] <= v <= bounds[1] for v in values):
             changes[name] = None
     if not facts.wave_widths:
         changes["wave_widths"] = None  # code always runs at some width

@@ -15,7 +15,7 @@ from .codec import decode, dumps, loads
 from .errors import Error, FormatError
 from .expressions import Expression
 from .member import Tile, check_tile
-from .operands import Contraction, OperandGroup
+from .operands import Contraction, OperandGroup, check_contraction
 from .types import element_type
 
 SCHEMA_VERSION = 1
@@ -163,6 +163,11 @@ class Record:
         return f"{self.identity.member}/{self.identity.body}"
 
     @property
+    def full_name(self) -> str:
+        """``member/body@target``, unique for one kernel."""
+        return f"{self.name}@{self.identity.target}"
+
+    @property
     def tier(self) -> str:
         """``native`` when any operand group is."""
         return "native" if any(g.tier == "native" for g in self.groups) else "software"
@@ -268,8 +273,8 @@ def _check_kernel(kernel: KernelEntry) -> None:
     for operand in (*kernel.args, *kernel.contraction.operands):
         element_type(operand.type)
         _check_names(f"operand {operand.name}", set(operand.dims), kernel)
-    element_type(kernel.contraction.accumulator)
     _check_names("contraction", set(kernel.contraction.dims), kernel)
+    check_contraction(kernel.contraction)
     if kernel.workspace:
         _check_names(f"workspace '{kernel.workspace}'", Expression(kernel.workspace).names, kernel)
     for record in kernel.members:

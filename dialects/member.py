@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, fields
 
 from .errors import DeclarationError, ProblemError
@@ -99,8 +100,15 @@ def problem(kernel: str, dims: tuple[str, ...], sizes: tuple[int, ...]) -> Probl
     """A checked problem.
 
     Raises:
-        ProblemError: the wrong number of sizes, one negative, or one above 2^31 - 1.
+        ProblemError: the wrong number of sizes, or one that is no whole number, negative, or above
+            2^31 - 1.
     """
+    try:
+        sizes = tuple(operator.index(size) for size in sizes)
+    except TypeError:
+        raise ProblemError(
+            f"kernel '{kernel}': sizes must be whole numbers, found {sizes!r:.80}"
+        ) from None
     if len(sizes) != len(dims):
         raise ProblemError(
             f"kernel '{kernel}' takes {len(dims)} sizes ({'x'.join(dims)}), found {len(sizes)}"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Literal
 
+from .errors import FormatError
 from .types import element_type
 
 Tier = Literal["native", "software"]
+TIERS: tuple[Tier, ...] = ("native", "software")
 StepKind = Literal["add", "mul", "max", "min", "cast"]
 
 
@@ -90,6 +93,45 @@ class Contraction:
     def signature(self) -> str:
         """The types that decide a tier: ``f16*f16->f32``."""
         return f"{self.a.type}*{self.b.type}->{self.accumulator}"
+
+
+def check_contraction(contraction: Contraction) -> None:
+    """Refuse what no emitter or checker could make sense of.
+
+    Raises:
+        FormatError: sizes or operands without a name of their own, an operand whose dims are not
+            distinct sizes, an epilogue step that reads what is not there.
+        UnsupportedError: an unknown element type.
+    """
+    element_type(contraction.accumulator)
+    for what, names in (
+        ("sizes", contraction.dims),
+        ("operands", tuple(o.name for o in contraction.operands)),
+    ):
+        if len(set(names)) != len(names) or not all(names):
+            raise FormatError(f"{what} {list(names)} are not distinct names")
+    for operand in contraction.operands:
+        element_type(operand.type)
+        dims = set(operand.dims)
+        if not dims or len(dims) != len(operand.dims) or not dims <= set(contraction.dims):
+            raise FormatError(
+                f"dims {list(operand.dims)} of '{operand.name}' are not distinct sizes of "
+                f"{list(contraction.dims)}"
+            )
+    for step in contraction.epilogue:
+        _check_step(step, {o.name for o in contraction.extras})
+
+
+def _check_step(step: EpilogueStep, extras: set[str]) -> None:
+    given = [step.operand, step.constant, step.type]
+    if sum(g is not None for g in given) != 1 or (step.op == "cast") != (step.type is not None):
+        raise FormatError(f"epilogue step '{step.op}' needs a type to cast to, or one operand")
+    if step.type is not None:
+        element_type(step.type)
+    if step.operand is not None and step.operand not in extras:
+        raise FormatError(f"epilogue step '{step.op}' reads '{step.operand}', which is not there")
+    if step.constant is not None and not isfinite(step.constant):
+        raise FormatError(f"epilogue step '{step.op}' reads the constant {step.constant}")
 
 
 @dataclass(frozen=True, kw_only=True)

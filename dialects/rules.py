@@ -144,13 +144,28 @@ def _feature(case: Case) -> Refusal | None:
 
 
 def _alignment(case: Case) -> Refusal | None:
-    if case.strides is None:
+    """Sizes and strides that a body's copies need in whole units, all in elements."""
+    if case.problem is None or not case.record.needs.alignment:
         return None
-    for name, need in (case.record.needs.alignment or {}).items():
-        found = case.strides.get(name)
-        if found is not None and found % need:
-            return _refuse("alignment", need, found, f"{name} = {found} is no multiple of {need}")
+    strides = case.strides
+    if strides is None:
+        strides = dense_strides(case.kernel, case.problem)
+    found = {**case.problem.values(), **strides}
+    for name, need in case.record.needs.alignment.items():
+        if found.get(name, 0) % need:
+            text = f"{name} = {found[name]} is no multiple of {need}"
+            return _refuse("alignment", need, found[name], text)
     return None
+
+
+def dense_strides(kernel: KernelEntry, problem: Problem) -> dict[str, int]:
+    """The outer strides of contiguous operands by name, in elements."""
+    values = problem.values()
+    return {
+        f"{argument.name}.{axis}": prod(values[d] for d in argument.dims[axis + 1 :])
+        for argument in kernel.args
+        for axis in range(len(argument.dims) - 1)
+    }
 
 
 def _grid(case: Case) -> Refusal | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 from dialects.codec import decode, encode
 from dialects.declarations import (
@@ -16,10 +16,10 @@ from dialects.declarations import (
 from dialects.errors import DeclarationError, Error
 from dialects.expressions import Expression
 from dialects.member import TILE_PARAMETERS, Member, Tile, check_tile
+from dialects.operands import Contraction, check_contraction
 
-from .ir import attribute_value, mlir, symbol, to_attribute
-
-T = TypeVar("T")
+from .ir import attribute_names, mlir, to_attribute, value_at
+from .names import argument_names, is_identifier, kernel_name, shown
 
 AUTHOR_NAMES = (
     "kernel",
@@ -33,6 +33,7 @@ AUTHOR_NAMES = (
     *HOLD_CAUSES,
 )
 PIPELINE_NAMES = ("contraction", "groups", "family", "tile", "body")  # written by our own passes
+EXPRESSION_NAMES = (*TILE_PARAMETERS, "wave")
 BACKEND_ALIASES = {
     "nvidia": "cuda",
     "nvptx": "cuda",
@@ -54,10 +55,39 @@ def put(function: mlir.Operation, name: str, value: object) -> None:
     function.attributes[f"xpu.{name}"] = to_attribute(encode(value))
 
 
-def get(function: mlir.Operation, name: str, cls: type[T], *, where: str) -> T:
-    """Read ``xpu.<name>`` as a dataclass."""
-    value = attribute_value(function.attributes[f"xpu.{name}"])
-    return decode(cls, value, where=where, path=f"xpu.{name}")
+def text_of(function: mlir.Operation, name: str, *, where: str) -> str:
+    """Read ``xpu.<name>``, which a pass has written, as a string."""
+    value = _written(function, name, where)
+    if not isinstance(value, str):
+        raise DeclarationError(f"xpu.{name} must be a string, found {shown(value)}", where=where)
+    return value
+
+
+def contraction_of(function: mlir.Operation, *, where: str) -> Contraction:
+    """Read and check ``xpu.contraction``."""
+    value = _written(function, "contraction", where)
+    found = decode(Contraction, value, where=where, path="xpu.contraction")
+    try:
+        check_contraction(found)
+    except Error as error:
+        raise DeclarationError(f"xpu.contraction: {error.message}", where=where) from None
+    return found
+
+
+def tile_of(function: mlir.Operation, *, where: str) -> Tile:
+    """Read and check ``xpu.tile``."""
+    tile = decode(Tile, _written(function, "tile", where), where=where, path="xpu.tile")
+    check_tile(tile, where=where)
+    return tile
+
+
+def _written(function: mlir.Operation, name: str, where: str) -> Any:
+    if f"xpu.{name}" not in function.attributes:
+        raise DeclarationError(f"xpu.{name} is missing, an earlier pass writes it", where=where)
+    try:
+        return value_at(function, f"xpu.{name}")
+    except DeclarationError as error:
+        raise DeclarationError(error.message, where=where) from None
 
 
 def declarations(function: mlir.Operation, *, where: str) -> Declarations:
@@ -66,9 +96,12 @@ def declarations(function: mlir.Operation, *, where: str) -> Declarations:
     Raises:
         DeclarationError: an unknown or malformed attribute, with its MLIR location.
     """
-    values = _xpu_values(function, where)
-    name = symbol(function)
     try:
+        values = _xpu_values(function)
+        name = kernel_name(function, instance="family" in values)
+        argument_names(function)
+        if values.get("kernel", True) is not True:
+            raise DeclarationError("xpu.kernel must be a unit attribute")
         return Declarations(
             dims=_dims(values.get("dims"), name),
             occupancy=_occupancy(values.get("occupancy", {})),
@@ -82,24 +115,23 @@ def declarations(function: mlir.Operation, *, where: str) -> Declarations:
         raise DeclarationError(error.message, where=where) from None
 
 
-def _xpu_values(function: mlir.Operation, where: str) -> dict[str, Any]:
+def _xpu_values(function: mlir.Operation) -> dict[str, Any]:
     known = {*AUTHOR_NAMES, *PIPELINE_NAMES}
     values: dict[str, Any] = {}
-    for key in function.attributes:
-        key = key if isinstance(key, str) else key.name
+    for key in attribute_names(function):
         if not key.startswith("xpu."):
             continue
         if key[4:] not in known:
             raise DeclarationError(
-                f"unknown declaration '{key}', known are {', '.join(AUTHOR_NAMES)}", where=where
+                f"unknown declaration '{key}', known are {', '.join(AUTHOR_NAMES)}"
             )
-        values[key[4:]] = attribute_value(function.attributes[key])
+        values[key[4:]] = value_at(function, key)
     return values
 
 
 def _need(value: object, kind: type | tuple[type, ...], name: str, wanted: str) -> Any:
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is int):
-        raise DeclarationError(f"xpu.{name} must be {wanted}, found {value!r}")
+        raise DeclarationError(f"xpu.{name} must be {wanted}, found {shown(value)}")
     return value
 
 
@@ -115,15 +147,15 @@ def _strings(value: object, name: str) -> tuple[str, ...]:
 def _known_keys(value: dict[str, Any], name: str, known: tuple[str, ...]) -> None:
     for key in value:
         if key not in known:
-            raise DeclarationError(f"xpu.{name} has no '{key}', known are {', '.join(known)}")
+            raise DeclarationError(f"xpu.{name} has no {shown(key)}, known are {', '.join(known)}")
 
 
 def _dims(value: object, kernel: str) -> tuple[str, ...]:
     if value is None:
         raise DeclarationError(f"kernel '{kernel}' lacks xpu.dims, the names of its sizes")
     names = _strings(value, "dims")
-    if len(set(names)) != len(names) or not all(n.isidentifier() for n in names):
-        raise DeclarationError(f"xpu.dims must be distinct identifiers, found {list(names)}")
+    if len(set(names)) != len(names) or not all(is_identifier(n) for n in names):
+        raise DeclarationError(f"xpu.dims must be distinct identifiers, found {shown([*names])}")
     return names
 
 
@@ -132,7 +164,14 @@ def _expression(value: object, name: str) -> Expression | None:
         return None
     if isinstance(value, int) and not isinstance(value, bool):
         return Expression(str(value))
-    return Expression(_need(value, str, name, "an expression in a string"))
+    result = Expression(_need(value, str, name, "an expression in a string"))
+    unknown = sorted(result.names.difference(EXPRESSION_NAMES))
+    if unknown:
+        raise DeclarationError(
+            f"xpu.{name}: expression '{result}' names '{unknown[0]}', "
+            f"which is not one of: {', '.join(EXPRESSION_NAMES)}"
+        )
+    return result
 
 
 def _occupancy(value: object) -> Occupancy:

@@ -119,8 +119,7 @@ def build(
     Raises:
         Error: one failure, or :class:`Failures` with all of them.
     """
-    if not targets:
-        raise UsageError("a build needs at least one target")
+    _check_targets(targets)
     progress = progress or Progress()
     notes: list[str] = []
     work: list[tuple[Target, Candidate, Record]] = []
@@ -129,7 +128,12 @@ def build(
         notes += [n for n in said if n not in notes]
         work += [(target, c, _planned(c, target)) for c in candidates]
     jobs = [
-        Job(name=f"{c.info.kernel} {r.name} {t.name}", text=c.text, flags=_flags(t))
+        Job(
+            name=f"{c.info.kernel} {r.name} {t.name}",
+            text=c.text,
+            flags=_flags(t),
+            amend=t.backend == "vulkan",
+        )
         for t, c, r in work
         if r.refused is None
     ]
@@ -141,9 +145,20 @@ def build(
     files: dict[str, bytes] = {}
     records, failures = _finish(results, files)
     peers = _peers(peer_jobs, list(made), files, notes)
-    records, gate_notes = apply_gates(records, failures, warn=options.warn)
+    kernels = [c.info.kernel for _, c, _ in work]
+    records, gate_notes = apply_gates(records, kernels, failures, warn=options.warn)
     manifest = Manifest(kernels=_kernels(work, records, peers))
     return Build(manifest=manifest, files=files, notes=(*notes, *gate_notes))
+
+
+def _check_targets(targets: Sequence[Target]) -> None:
+    """Records and files are told apart by the target's name."""
+    if not targets:
+        raise UsageError("a build needs at least one target")
+    names = [t.name for t in targets]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"two targets are called '{name}', build them into packs of their own")
 
 
 def _flags(target: Target) -> tuple[str, ...]:
@@ -218,6 +233,8 @@ def _read(
     if artifact.code is None:
         raise CompileError("the compiler made no device code", where=where)
     reading = read_artifact(target, artifact.code, record.footprint, where=where)
+    if reading.isa is not None and reading.isa != target.isa:
+        raise CompileError(f"asked for {target.isa}, the code is for {reading.isa}", where=where)
     stem = "__".join((record.identity.member, record.identity.body, _safe(target.name)))
     paths = {
         f"{candidate.info.kernel}/{stem}.vmfb": artifact.vmfb,
@@ -321,7 +338,7 @@ def _plain_source(text: str, name: str, target: Target) -> tuple[str, tuple[str,
             for key in names:
                 if key.startswith("xpu.") or key == "arg_attrs":
                     del op.attributes[key]
-        attributes = module_attributes(target)
+        attributes = module_attributes(target, matrix=False)
         if attributes:
             wrapper = parse_module(f"module attributes {{{attributes}}} {{}}", name, ctx)
             key = "hal.device.targets"

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from dialects.declarations import Declarations, Hold, Occupancy
+from dialects.errors import UnsupportedError
 from dialects.member import Member
-from dialects.operands import Contraction, EpilogueStep, Operand
+from dialects.operands import Contraction, EpilogueStep, Operand, check_contraction
 from dialects.types import element_type
 
 _FLOAT = {"add": "addf", "mul": "mulf", "max": "maximumf", "min": "minimumf"}
@@ -28,7 +29,13 @@ class KernelSource:
 
 
 def source_text(kernels: Sequence[KernelSource]) -> str:
-    """The module of these kernels as MLIR text."""
+    """The module of these kernels as MLIR text.
+
+    Raises:
+        Error: a contraction that makes no sense, or that the IR cannot say.
+    """
+    for kernel in kernels:
+        _check(kernel)
     return "\n".join(_Function(k).text() for k in kernels)
 
 
@@ -62,8 +69,21 @@ def dense(
     )
 
 
+def _check(kernel: KernelSource) -> None:
+    c = kernel.contraction
+    check_contraction(c)
+    for operand in c.operands:
+        type_ = element_type(operand.type)
+        widened = operand in (c.a, c.b) and type_.bits < element_type(c.accumulator).bits
+        if type_.kind == "unsigned" and not widened:
+            raise UnsupportedError(
+                f"kernel '{kernel.name}': only a and b can be unsigned, '{operand.name}' is "
+                f"{type_}: the IR has no sign besides that of the op that widens"
+            )
+
+
 class _Function:
-    """Writes one function."""
+    """Writes one function. Operands are ``%arg_<name>``, which no other value is called."""
 
     def __init__(self, source: KernelSource) -> None:
         self.source, self.contraction = source, source.contraction
@@ -73,7 +93,7 @@ class _Function:
     def text(self) -> str:
         c = self.contraction
         inputs = [c.a, c.b, *c.extras, *([c.c] if c.accumulate else [])]
-        arguments = ", ".join(f'%{o.name}: {_tensor(o)} {{xpu.name = "{o.name}"}}' for o in inputs)
+        arguments = ", ".join(f"%arg_{o.name}: {_tensor(o)} {_named(o)}" for o in inputs)
         attributes = ", ".join(_attributes(self.source.declarations))
         body, result = self._body()
         lines = "\n".join(f"  {line}" for line in body)
@@ -87,7 +107,7 @@ class _Function:
         c = self.contraction
         accumulated = Operand(name="c", type=c.accumulator, dims=c.c.dims)
         lines: list[str] = []
-        start = f"%{c.c.name}"
+        start = f"%arg_{c.c.name}"
         if not c.accumulate:
             lines += self._sizes()
             lines += self._empty("%empty", accumulated)
@@ -112,7 +132,7 @@ class _Function:
             operand = next(o for o in (c.a, c.b) if dim in o.dims)
             axis = operand.dims.index(dim)
             lines.append(f"%axis_{dim} = arith.constant {axis} : index")
-            source = f"%{operand.name}, %axis_{dim} : {_tensor(operand)}"
+            source = f"%arg_{operand.name}, %axis_{dim} : {_tensor(operand)}"
             lines.append(f"%size_{dim} = tensor.dim {source}")
         return lines
 
@@ -129,7 +149,7 @@ class _Function:
         lines = [
             f"%product = linalg.generic {{indexing_maps = [{maps}],",
             f"    iterator_types = [{iterators}]}}",
-            f"    ins(%{c.a.name}, %{c.b.name} : {_tensor(c.a)}, {_tensor(c.b)})"
+            f"    ins(%arg_{c.a.name}, %arg_{c.b.name} : {_tensor(c.a)}, {_tensor(c.b)})"
             f" outs({start} : {_tensor(accumulated)}) {{",
             f"^bb0(%x: {a.mlir}, %y: {b.mlir}, %sum: {wide.mlir}):",
         ]
@@ -157,7 +177,7 @@ class _Function:
         name, wanted = f"%step{self._count}", step.type or current
         have, want = (Operand(name="v", type=t, dims=c.c.dims) for t in (current, wanted))
         extra = next((o for o in c.extras if o.name == step.operand), None)
-        operands = [(value, have), *([(f"%{extra.name}", extra)] if extra else [])]
+        operands = [(value, have), *([(f"%arg_{extra.name}", extra)] if extra else [])]
         lines = self._sizes() if c.accumulate and self._count == 1 else []
         lines += self._empty(f"{name}_empty", want)
         maps = ", ".join(_map(c.c.dims, o.dims) for _, o in [*operands, ("", want)])
@@ -210,12 +230,16 @@ def _tensor(operand: Operand) -> str:
     return f"tensor<{'?x' * len(operand.dims)}{element_type(operand.type).mlir}>"
 
 
+def _named(operand: Operand) -> str:
+    return f'{{xpu.name = "{operand.name}"}}'
+
+
 def _map(loops: Sequence[str], dims: Sequence[str]) -> str:
     return f"affine_map<({', '.join(loops)}) -> ({', '.join(dims)})>"
 
 
 def _literal(value: float, type_: str) -> str:
-    return f"{value:e}" if element_type(type_).kind == "float" else str(int(value))
+    return f"{value:.16e}" if element_type(type_).kind == "float" else str(int(value))
 
 
 def _attributes(declared: Declarations) -> list[str]:
@@ -237,7 +261,13 @@ def _attributes(declared: Declarations) -> list[str]:
 
 
 def _quoted(names: Sequence[str]) -> str:
-    return ", ".join(f'"{n}"' for n in names)
+    return ", ".join(_string(n) for n in names)
+
+
+def _string(text: str) -> str:
+    """A string attribute: what is not plain is written as the bytes of its UTF-8 form."""
+    plain = {*range(32, 127)} - {ord('"'), ord("\\")}
+    return '"' + "".join(chr(b) if b in plain else f"\\{b:02X}" for b in text.encode()) + '"'
 
 
 def _occupancy(occupancy: Occupancy) -> str:
@@ -248,14 +278,14 @@ def _occupancy(occupancy: Occupancy) -> str:
 def _member(member: Member) -> str:
     pairs = [f"{k} = {v}" for k, v in member.tile.values().items() if v]
     if member.body is not None:
-        pairs.append(f'body = "{member.body}"')
+        pairs.append(f"body = {_string(member.body)}")
     if member.backends:
         pairs.append(f"backends = [{_quoted(member.backends)}]")
     return f"{{{', '.join(pairs)}}}"
 
 
 def _hold(hold: Hold) -> str:
-    pairs = [f'tracked = "{hold.tracked}"']
+    pairs = [f"tracked = {_string(hold.tracked)}"]
     pairs += [
         f"{k} = [{_quoted(v)}]"
         for k, v in (("backends", hold.backends), ("members", hold.members))

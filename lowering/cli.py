@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -23,17 +24,18 @@ from .compile import DEADLINE_S, CompileOptions
 from .ir import context, parse_module, split_input
 from .pack import write_pack
 from .passes import PASSES
-from .pipeline import Printing, Report, parse_pipeline, run_pipeline
+from .pipeline import Printing, Report, option_fields, parse_pipeline, run_pipeline
 from .table import manifest_table
 from .target import Target, parse_target, target_from_facts
 
+LONGEST_DEADLINE_S = 1e6
 COMMANDS = ("compile", "opt", "run", "passes", "inspect")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit code."""
     arguments = sys.argv[1:] if argv is None else list(argv)
-    first = next((a for a in arguments if not a.startswith("-")), None)
+    first = next((a for a in arguments if a == "-" or not a.startswith("-")), None)
     if first is not None and first not in COMMANDS and "-h" not in arguments:
         arguments = ["compile", *arguments]
     return run_command(build_parser(), arguments, Streams(out=sys.stdout, err=sys.stderr))
@@ -65,9 +67,9 @@ def build_parser() -> Parser:
     add_json(opt, _opt)
     passes = commands.add_parser("passes", help="every pass with its options")
     add_json(passes, _passes)
-    inspect = commands.add_parser("inspect", help="the manifest of a pack")
-    inspect.add_argument("pack", metavar="PACK")
-    add_json(inspect, _inspect)
+    inspect_ = commands.add_parser("inspect", help="the manifest of a pack")
+    inspect_.add_argument("pack", metavar="PACK")
+    add_json(inspect_, _inspect)
     return parser
 
 
@@ -92,8 +94,10 @@ def _printing(args: argparse.Namespace) -> Printing:
 
 
 def _options(args: argparse.Namespace, peers: Sequence[str]) -> BuildOptions:
-    if args.deadline <= 0 or (args.jobs is not None and args.jobs < 1):
-        raise UsageError("--deadline and --jobs must be positive")
+    if not 0 < args.deadline <= LONGEST_DEADLINE_S:
+        raise UsageError(f"--deadline must be within 0 and {LONGEST_DEADLINE_S:g} seconds")
+    if args.jobs is not None and args.jobs < 1:
+        raise UsageError("--jobs must be positive")
     cache = Path(args.cache) if args.cache else user_cache_path(APP, appauthor=False) / "compile"
     return BuildOptions(
         tier=args.tier,
@@ -131,6 +135,8 @@ def _build(
 
 
 def _compile(args: argparse.Namespace, streams: Streams) -> int:
+    if args.out == "":
+        raise UsageError("--out must name a directory")
     targets = [parse_target(t, read_facts) for t in args.target or ["cpu"]]
     result = _build(args, targets, args.peer, streams)
     if args.out:
@@ -192,8 +198,8 @@ def _passes(args: argparse.Namespace, streams: Streams) -> int:
     entries = [
         {
             "name": p.name,
-            "options": {k: str(f.default) for k, f in p.__dataclass_fields__.items() if f.repr},
-            "description": (p.__doc__ or "").strip(),
+            "options": {name: str(f.default) for name, f in option_fields(p).items()},
+            "description": inspect.cleandoc(p.__doc__ or ""),
         }
         for p in PASSES
     ]
@@ -204,7 +210,7 @@ def _passes(args: argparse.Namespace, streams: Streams) -> int:
         options = " ".join(f"{k}={v or chr(39) * 2}" for k, v in entry["options"].items())
         streams.out.write(f"{entry['name']}{' {' + options + '}' if options else ''}\n")
         for line in entry["description"].splitlines():
-            streams.out.write(f"    {line.removeprefix('    ')}\n")
+            streams.out.write(f"    {line}".rstrip() + "\n")
         streams.out.write("\n")
     return OK
 

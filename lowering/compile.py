@@ -22,12 +22,20 @@ from pathlib import Path
 
 from iree.compiler.tools.binaries import find_tool
 
-from dialects.errors import CompileError
+from dialects.errors import CompileError, Error
+
+from .artifacts.spirv_legalize import legalize_spirv
+from .relink import OBJECT_NAME, with_object
 
 CODE_SUFFIXES = (".spv", ".ptx", ".hsaco", ".so")
+OUTPUT_NAME = "module.vmfb"
 INPUT_NAME = "kernel.mlir"  # fixed: the compiler writes its input's name into what it emits
 DEADLINE_S = 120.0
-_COMMON = ["--iree-vm-bytecode-module-strip-source-map=true"]
+_DIGEST_BYTES = 32  # a cache entry starts with the sha256 of its content, a zip
+_COMMON = [
+    "--iree-vm-bytecode-module-strip-source-map=true",
+    "--iree-input-demote-f64-to-f32=false",  # an f64 kernel is one
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,12 +49,16 @@ class CompileOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One module to compile; ``in_place`` demands host entries that allocate and copy nothing."""
+    """One module to compile; ``in_place`` demands host entries that allocate and copy nothing.
+
+    ``amend`` has the device code checked and completed, and put back into the module.
+    """
 
     name: str
     text: str
     flags: tuple[str, ...] = ()
     in_place: bool = True
+    amend: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,8 +85,8 @@ def compile_all(
     def one(job: Job) -> Artifact | CompileError:
         try:
             return compile_one(job, options)
-        except CompileError as error:
-            return error
+        except Error as error:
+            return CompileError(error.message, where=error.where or job.name)
         finally:
             progress(job.name)
 
@@ -93,35 +105,58 @@ def compile_one(job: Job, options: CompileOptions) -> Artifact:
     cached = _read_cache(options.cache, key)
     if cached is not None:
         return cached
-    with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
-        artifact = _run(job, Path(folder), options.deadline_s)
+    try:
+        with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
+            artifact = _run(job, Path(folder), options.deadline_s)
+    except OSError as error:  # no compiler, no room for its files
+        raise CompileError(f"cannot compile: {error.strerror or error}", where=job.name) from None
     _write_cache(options.cache, key, artifact)
     return artifact
 
 
 def _key(job: Job) -> str:
     digest = hashlib.sha256()
-    for part in (compiler_version(), *_COMMON, *job.flags, str(job.in_place), job.text):
+    parts = (compiler_version(), *_COMMON, *job.flags, str(job.in_place), str(job.amend), job.text)
+    for part in parts:
         digest.update(part.encode() + b"\0")
     return digest.hexdigest()
 
 
 def _run(job: Job, folder: Path, deadline_s: float) -> Artifact:
-    (folder / INPUT_NAME).write_text(job.text)
     (folder / "code").mkdir()
-    command = [
-        find_tool("iree-compile"),
-        INPUT_NAME,
-        "-o",
-        "module.vmfb",
-        "--iree-hal-dump-executable-binaries-to=code",
-        *_COMMON,
-        *job.flags,
-        *(["--dump-compilation-phases-to=phases"] if job.in_place else []),
-    ]
     (folder / "phases").mkdir()
+    dumps = ["--iree-hal-dump-executable-binaries-to=code"]
+    if job.in_place:
+        dumps.append("--dump-compilation-phases-to=phases")
+    _compile(job, job.text, dumps, folder, deadline_s)
+    if job.in_place:
+        _check_in_place(job, folder / "phases")
+    codes = sorted(p for p in (folder / "code").iterdir() if p.suffix in CODE_SUFFIXES)
+    code = codes[0].read_bytes() if codes else None
+    if code is not None and job.amend:
+        code = _amended(job, code, folder, deadline_s)
+    return Artifact(
+        vmfb=(folder / OUTPUT_NAME).read_bytes(),
+        code=code,
+        code_suffix=codes[0].suffix if codes else None,
+    )
+
+
+def _amended(job: Job, code: bytes, folder: Path, deadline_s: float) -> bytes:
+    """Complete the device code and link it into the module in place of what was compiled."""
+    amended = legalize_spirv(code, where=job.name)
+    if amended != code:
+        (folder / OBJECT_NAME).write_bytes(amended)
+        _compile(job, with_object(job.text, where=job.name), [], folder, deadline_s)
+    return amended
+
+
+def _compile(job: Job, text: str, flags: Sequence[str], folder: Path, deadline_s: float) -> None:
+    """Run the compiler on a text in ``folder``; the module is left there."""
+    (folder / INPUT_NAME).write_text(text)
+    command = [find_tool("iree-compile"), INPUT_NAME, "-o", OUTPUT_NAME]
     child = subprocess.Popen(
-        command,
+        [*command, *_COMMON, *job.flags, *flags],
         cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -138,14 +173,6 @@ def _run(job: Job, folder: Path, deadline_s: float) -> Artifact:
         _end(child)
     if child.returncode:
         raise CompileError(_explain(child.returncode, diagnostics), where=job.name)
-    if job.in_place:
-        _check_in_place(job, folder / "phases")
-    codes = sorted(p for p in (folder / "code").iterdir() if p.suffix in CODE_SUFFIXES)
-    return Artifact(
-        vmfb=(folder / "module.vmfb").read_bytes(),
-        code=codes[0].read_bytes() if codes else None,
-        code_suffix=codes[0].suffix if codes else None,
-    )
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
@@ -166,8 +193,9 @@ def _explain(code: int, diagnostics: bytes) -> str:
 
 def _check_in_place(job: Job, phases: Path) -> None:
     """Silent clones cost a copy of the result a call, and leave the caller's buffer unwritten."""
-    (stream,) = phases.glob("*.stream.mlir")
-    text = stream.read_text()
+    text = "\n".join(path.read_text() for path in sorted(phases.glob("*.stream.mlir")))
+    if not text:
+        raise CompileError("the compiler dumped no host entry to check", where=job.name)
     for op in ("stream.resource.alloc", "stream.cmd.copy", "stream.cmd.fill"):
         if op in text:
             raise CompileError(f"the host entry must work in place, it has '{op}'", where=job.name)
@@ -177,33 +205,38 @@ def _read_cache(cache: Path | None, key: str) -> Artifact | None:
     if cache is None:
         return None
     try:
-        with zipfile.ZipFile(cache / f"{key}.zip") as archive:
-            files = {name: archive.read(name) for name in archive.namelist()}
-        (code,) = [n for n in files if n.startswith("code")] or [None]
-        return Artifact(
-            vmfb=files["module.vmfb"],
-            code=files[code] if code else None,
-            code_suffix=code.removeprefix("code") if code else None,
-        )
-    except (OSError, zipfile.BadZipFile, KeyError, ValueError, EOFError):
-        return None  # absent or damaged: compile again
+        entry = (cache / f"{key}.zip").read_bytes()
+    except OSError:
+        return None  # absent: compile
+    digest, content = entry[:_DIGEST_BYTES], entry[_DIGEST_BYTES:]
+    if hashlib.sha256(content).digest() != digest:
+        return None  # damaged: compile again
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    code = next((name for name in files if name.startswith("code")), None)
+    return Artifact(
+        vmfb=files[OUTPUT_NAME],
+        code=files[code] if code else None,
+        code_suffix=code.removeprefix("code") if code else None,
+    )
 
 
 def _write_cache(cache: Path | None, key: str, artifact: Artifact) -> None:
     """Best effort and atomic: a reader sees a whole entry or none."""
     if cache is None:
         return
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w") as archive:
-        archive.writestr("module.vmfb", artifact.vmfb)
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr(OUTPUT_NAME, artifact.vmfb)
         if artifact.code is not None:
             archive.writestr(f"code{artifact.code_suffix}", artifact.code)
+    content = buffer.getvalue()
     try:
         cache.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=cache, prefix=".new-")
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(content.getvalue())
+                file.write(hashlib.sha256(content).digest() + content)
             os.replace(name, cache / f"{key}.zip")
         except OSError:
             os.unlink(name)

@@ -2,62 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dialects.errors import UnsupportedError
-from dialects.operands import Contraction, EpilogueStep, Operand, StepKind
+from dialects.operands import Contraction, EpilogueStep, Operand
 
-from .ir import affine_results, attribute_value, mlir
+from .elementwise import read_elementwise
+from .generics import Generic, defining_op, read_generic, tensor_element
+from .ir import mlir
+from .names import argument_names
 
-_MLIR_TYPES = {
-    "f64": "f64",
-    "f32": "f32",
-    "f16": "f16",
-    "bf16": "bf16",
-    "f8E4M3FN": "f8e4m3",
-    "f8E5M2": "f8e5m2",
-    "i32": "i32",
-    "i16": "i16",
-    "i8": "i8",
-}
-_STEPS: dict[str, StepKind] = {
-    "arith.addf": "add",
-    "arith.addi": "add",
-    "arith.mulf": "mul",
-    "arith.muli": "mul",
-    "arith.maximumf": "max",
-    "arith.maxnumf": "max",
-    "arith.maxsi": "max",
-    "arith.minimumf": "min",
-    "arith.minnumf": "min",
-    "arith.minsi": "min",
-}
-_CASTS = (
-    "arith.truncf",
-    "arith.extf",
-    "arith.sitofp",
-    "arith.fptosi",
-    "arith.trunci",
-    "arith.extsi",
-)
+_WIDENING = ("arith.extf", "arith.extsi", "arith.extui")
 _ACCUMULATE = ("arith.addf", "arith.addi")
 _MULTIPLY = ("arith.mulf", "arith.muli")
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Generic:
-    """A ``linalg.generic`` taken apart."""
-
-    op: mlir.Operation
-    inputs: list[mlir.Value]
-    output: mlir.Value
-    maps: list[tuple[int, ...]]
-    iterators: list[str]
-    block: mlir.Block
-
-    @property
-    def parallel(self) -> bool:
-        return all(i == "parallel" for i in self.iterators)
 
 
 def read_contraction(function: mlir.Operation, dims: tuple[str, ...]) -> Contraction:
@@ -69,59 +24,81 @@ def read_contraction(function: mlir.Operation, dims: tuple[str, ...]) -> Contrac
         UnsupportedError: the function is not init -> contraction -> elementwise chain, with what
             was found instead.
     """
-    block = function.regions[0].blocks[0]
-    returned = list(block.operations)[-1].operation
+    blocks = list(function.regions[0].blocks)
+    if len(blocks) != 1:
+        raise UnsupportedError(f"a kernel is one block of ops, found {len(blocks)}")
+    returned = list(blocks[0].operations)[-1].operation
     if returned.name != "func.return" or len(returned.operands) != 1:
         raise UnsupportedError("a kernel must return exactly one tensor")
     value, chain = returned.operands[0], []
     while True:
-        generic = _generic(value)
-        if not generic.parallel:
+        generic = read_generic(value)
+        if generic.reductions:
             break
         chain.append(generic)
         value = _main_input(generic)
     return _Reader(function, dims, generic, chain[::-1]).read()
 
 
-def _generic(value: mlir.Value) -> _Generic:
-    owner = value.owner
-    if not isinstance(owner, mlir.Operation | mlir.OpView):
-        raise UnsupportedError("the result is an argument: no contraction produces it")
-    op = owner.operation
-    if op.name != "linalg.generic":
-        raise UnsupportedError(
-            f"expected a linalg contraction or elementwise linalg.generic, found '{op.name}'"
-        )
-    maps = []
-    for attribute in mlir.ArrayAttr(op.attributes["indexing_maps"]):
-        results = affine_results(attribute)
-        if results is None:
-            raise UnsupportedError(f"indexing map {attribute} is not a projected permutation")
-        maps.append(results)
-    if len(op.results) != 1:
-        raise UnsupportedError(f"linalg.generic with {len(op.results)} results")
-    iterators = [str(i) for i in mlir.ArrayAttr(op.attributes["iterator_types"])]
-    operands = list(op.operands)
-    return _Generic(
-        op=op,
-        inputs=operands[:-1],
-        output=operands[-1],
-        maps=maps,
-        iterators=["reduction" if "reduction" in i else "parallel" for i in iterators],
-        block=op.regions[0].blocks[0],
-    )
-
-
-def _main_input(generic: _Generic) -> mlir.Value:
+def _main_input(generic: Generic) -> mlir.Value:
     """The input of an elementwise op that is itself computed, of the full shape."""
     for value, map_ in zip(generic.inputs, generic.maps, strict=False):
-        if map_ == tuple(range(len(generic.iterators))) and not _is_argument(value):
+        if map_ == generic.identity and defining_op(value) is not None:
             return value
     raise UnsupportedError("an elementwise op of the result reads no contraction")
 
 
-def _is_argument(value: mlir.Value) -> bool:
-    return not isinstance(value.owner, mlir.Operation | mlir.OpView)
+class _Arguments:
+    """The function's arguments by number: each gets one role, and with it one name."""
+
+    def __init__(self, function: mlir.Operation) -> None:
+        self.count = len(list(function.regions[0].blocks[0].arguments))
+        self.given = argument_names(function)
+        self.operands: dict[int, Operand] = {}
+
+    def claim(self, value: mlir.Value, default: str, type_: str, dims: tuple[str, ...]) -> Operand:
+        """The operand that an argument is. ``default`` is its name unless the author gave one."""
+        number = mlir.BlockArgument(value).arg_number
+        operand = Operand(name=self.given.get(number, default), type=type_, dims=dims)
+        known = self.operands.get(number)
+        if known is not None:
+            raise UnsupportedError(f"argument '{known.name}' has two roles, '{default}' too")
+        if any(o.name == operand.name for o in self.operands.values()):
+            raise UnsupportedError(f"two arguments are called '{operand.name}'")
+        _check_tensor(value, operand)
+        self.operands[number] = operand
+        return operand
+
+    def again(self, value: mlir.Value, dims: tuple[str, ...]) -> Operand | None:
+        """The operand that an argument already is, when it is read in the same way once more."""
+        known = self.operands.get(mlir.BlockArgument(value).arg_number)
+        return known if known is not None and known.dims == dims else None
+
+    def check_order(self, operands: tuple[Operand, ...]) -> None:
+        """A call passes operands by position: the function must list them as the kernel does."""
+        unused = [n for n in range(self.count) if n not in self.operands]
+        if unused:
+            raise UnsupportedError(f"argument {unused[0]} is not read, leave it out")
+        found = [self.operands[n].name for n in range(self.count)]
+        expected = [o.name for o in operands if o.name in found]
+        if found != expected:
+            raise UnsupportedError(
+                f"arguments must be in the order {', '.join(expected)}, found {', '.join(found)}"
+            )
+
+
+def _check_tensor(value: mlir.Value, operand: Operand) -> None:
+    shaped = mlir.RankedTensorType(value.type)
+    if shaped.encoding is not None:
+        raise UnsupportedError(f"'{operand.name}' has the encoding {shaped.encoding}")
+    if not operand.dims:
+        raise UnsupportedError(f"'{operand.name}' has rank 0: use a constant or a vector")
+    for axis, name in enumerate(operand.dims):
+        if not shaped.is_dynamic_dim(axis):
+            size = shaped.get_dim_size(axis)
+            raise UnsupportedError(
+                f"size {name} of '{operand.name}' is fixed at {size}: sizes are dynamic, write '?'"
+            )
 
 
 class _Reader:
@@ -131,235 +108,152 @@ class _Reader:
         self,
         function: mlir.Operation,
         dims: tuple[str, ...],
-        contraction: _Generic,
-        epilogue: list[_Generic],
+        contraction: Generic,
+        epilogue: list[Generic],
     ) -> None:
-        self.function, self.dims = function, dims
+        self.dims = dims
         self.contraction, self.epilogue = contraction, epilogue
-        self.arguments = list(function.regions[0].blocks[0].arguments)
-        self.names: dict[int, str] = {}
+        self.arguments = _Arguments(function)
+        self.extras: list[Operand] = []
 
     def read(self) -> Contraction:
-        generic = self.contraction
         axes = self._axes()
-        unsigned = self._check_body()
+        unsigned = self._unsigned()
+        batch, m, n, k = self.dims if len(self.dims) == 4 else (None, *self.dims)
+        stored = tuple(axes[d] for d in self.contraction.maps[-1])
+        expected = tuple(d for d in (batch, m, n) if d)
+        if stored != expected:
+            raise UnsupportedError(f"the result must be stored as {expected}, found {stored}")
         a = self._operand(0, "a", axes, unsigned)
         b = self._operand(1, "b", axes, unsigned)
-        accumulate = self._accumulates()
-        extras, steps = self._epilogue_steps()
-        accumulator = _element(generic.output)
-        result = self.epilogue[-1].output if self.epilogue else generic.output
-        out_dims = tuple(axes[d] for d in generic.maps[-1])
-        batch, m, n, k = self.dims if len(self.dims) == 4 else (None, *self.dims)
-        expected = tuple(d for d in (batch, m, n) if d)
-        if out_dims != expected:
-            raise UnsupportedError(f"the result must be stored as {expected}, found {out_dims}")
-        return Contraction(
+        start = self._accumulated(stored)
+        steps = self._epilogue_steps()
+        c = start or Operand(name=self._result_name(), type=self._result_type(), dims=stored)
+        contraction = Contraction(
             batch=batch,
             m=m,
             n=n,
             k=k,
             a=a,
             b=b,
-            c=Operand(name=self._result_name(accumulate), type=_element(result), dims=out_dims),
-            accumulator=accumulator,
-            accumulate=accumulate,
-            extras=extras,
-            epilogue=steps,
+            c=c,
+            accumulator=tensor_element(self.contraction.output),
+            accumulate=start is not None,
+            extras=tuple(self.extras),
+            epilogue=tuple(steps),
         )
+        self.arguments.check_order(contraction.operands)
+        return contraction
 
     def _axes(self) -> dict[int, str]:
         """Name of each loop: batch is in all maps, m in A and C, n in B and C, k in A and B."""
         generic = self.contraction
-        if len(generic.inputs) != 2 or generic.iterators.count("reduction") != 1:
+        if len(generic.inputs) != 2 or generic.reductions != 1:
             raise UnsupportedError(
                 f"a contraction has 2 inputs and 1 reduction, found {len(generic.inputs)} and "
-                f"{generic.iterators.count('reduction')}"
+                f"{generic.reductions}"
             )
         a, b, c = (set(m) for m in generic.maps)
         roles = {"batch": a & b & c, "m": (a & c) - b, "n": (b & c) - a, "k": (a & b) - c}
         wanted = ["batch", "m", "n", "k"] if len(self.dims) == 4 else ["m", "n", "k"]
-        if [r for r in roles if roles[r]] != wanted or any(len(v) > 1 for v in roles.values()):
+        fits = [r for r in roles if roles[r]] == wanted and all(len(v) < 2 for v in roles.values())
+        if not fits or len(self.dims) != len(wanted):
             found = ", ".join(f"{len(v)} {r}" for r, v in roles.items())
             raise UnsupportedError(
-                f"xpu.dims {list(self.dims)} names {wanted}, the contraction has {found}"
+                f"xpu.dims {list(self.dims)} must name {wanted}, the contraction has {found}"
             )
         return {next(iter(roles[r])): d for d, r in zip(self.dims, wanted, strict=True)}
 
-    def _check_body(self) -> bool:
-        """The body must be c + a * b with widening only; returns whether inputs are unsigned."""
-        ops = [o.operation for o in self.contraction.block.operations]
-        widening = [o.name for o in ops[:-3]]
-        allowed = {"arith.extf", "arith.extsi", "arith.extui"}
-        names = [o.name for o in ops[-3:]]
-        fine = (
-            len(ops) >= 3
-            and names[0] in _MULTIPLY
-            and names[1] in _ACCUMULATE
-            and names[2] == "linalg.yield"
-            and set(widening) <= allowed
-        )
-        if not fine:
-            raise UnsupportedError(
-                f"a contraction computes c + a * b, found {', '.join(o.name for o in ops)}"
-            )
-        return "arith.extui" in widening
+    def _unsigned(self) -> set[int]:
+        """Check that the body is c + a * b with widening only; the inputs that widen unsigned."""
+        ops = self.contraction.body
+        sum_ = defining_op(ops[-1].operands[0])
+        arguments = list(self.contraction.block.arguments)
+        product = None
+        if sum_ is not None and sum_.name in _ACCUMULATE and arguments[2] in list(sum_.operands):
+            others = [o for o in sum_.operands if o != arguments[2]]
+            product = defining_op(others[0]) if len(others) == 1 else None
+        factors: dict[int, str | None] = {}
+        if product is not None and product.name in _MULTIPLY:
+            for operand in product.operands:
+                cast = defining_op(operand)
+                if cast is not None and cast.name in _WIDENING:
+                    operand = cast.operands[0]
+                if operand in arguments[:2]:
+                    factors[arguments.index(operand)] = cast.name if cast is not None else None
+        if sorted(factors) != [0, 1]:
+            names = ", ".join(o.name for o in ops)
+            raise UnsupportedError(f"a contraction computes c + a * b, found {names}")
+        return {i for i, cast in factors.items() if cast == "arith.extui"}
 
-    def _operand(self, index: int, name: str, axes: dict[int, str], unsigned: bool) -> Operand:
+    def _operand(self, index: int, name: str, axes: dict[int, str], unsigned: set[int]) -> Operand:
         value = self.contraction.inputs[index]
-        if not _is_argument(value):
+        if defining_op(value) is not None:
             raise UnsupportedError(f"operand '{name}' must be an argument, found a computed value")
         dims = tuple(axes[d] for d in self.contraction.maps[index])
         if len(dims) == 3 and dims[0] != self.dims[0]:
             raise UnsupportedError(f"operand '{name}' must be stored batch first, found {dims}")
-        type_ = _element(value)
-        if unsigned and type_ == "i8":
+        type_ = tensor_element(value)
+        if index in unsigned:
+            if type_ != "i8":
+                raise UnsupportedError(f"operand '{name}' is unsigned {type_}, only i8 may be")
             type_ = "u8"
-        return Operand(name=self._argument_name(value, name), type=type_, dims=dims)
+        return self.arguments.claim(value, name, type_, dims)
 
-    def _argument_name(self, value: mlir.Value, default: str) -> str:
-        number = mlir.BlockArgument(value).arg_number
-        name = default
-        if "arg_attrs" in self.function.attributes:
-            given = mlir.ArrayAttr(self.function.attributes["arg_attrs"])[number]
-            name = str(attribute_value(given).get("xpu.name", default))
-        if not name.isidentifier() or name in self.names.values():
-            raise UnsupportedError(f"argument name '{name}' is no identifier or not unique")
-        self.names[number] = name
-        return name
+    def _result_name(self) -> str:
+        taken = {o.name for o in self.arguments.operands.values()}
+        names = ("c", "out", *(f"c{i}" for i in range(len(taken))))
+        return next(n for n in names if n not in taken)
 
-    def _result_name(self, accumulate: bool) -> str:
-        if accumulate:
-            return self._argument_name(self.contraction.output, "c")
-        if "c" in self.names.values():
-            return "out"
-        return "c"
+    def _result_type(self) -> str:
+        last = self.epilogue[-1] if self.epilogue else self.contraction
+        return tensor_element(last.output)
 
-    def _accumulates(self) -> bool:
-        """Whether the initial value is a tensor argument; zeros start a fresh result."""
+    def _accumulated(self, dims: tuple[str, ...]) -> Operand | None:
+        """The tensor argument that the sum starts from; None where it starts at zero."""
         start = self.contraction.output
-        if _is_argument(start):
-            if self.epilogue and _element(self.epilogue[-1].output) != _element(start):
+        made_by = defining_op(start)
+        if made_by is None:
+            if self._result_type() != tensor_element(start):
                 raise UnsupportedError("an accumulated result cannot change its type")
-            return True
-        op = start.owner.operation
-        fill = _generic(start) if op.name == "linalg.generic" else None
-        constant = fill.inputs[0].owner if fill and len(fill.inputs) == 1 else None
-        if not isinstance(constant, mlir.Operation | mlir.OpView) or not _is_zero(constant):
+            return self.arguments.claim(start, "c", tensor_element(start), dims)
+        fill = read_generic(start) if made_by.name == "linalg.generic" else None
+        if fill is None or not _fills_with_zero(fill):
             raise UnsupportedError(
                 "the accumulator must start at zero (linalg.fill of 0) or be a tensor argument"
             )
-        return False
+        return None
 
-    def _epilogue_steps(self) -> tuple[tuple[Operand, ...], tuple[EpilogueStep, ...]]:
-        extras: list[Operand] = []
+    def _epilogue_steps(self) -> list[EpilogueStep]:
         steps: list[EpilogueStep] = []
         previous = self.contraction.op
         for generic in self.epilogue:
-            steps += _Elementwise(self, generic, previous, extras).steps()
+            steps += read_elementwise(generic, previous, self._extra)
             previous = generic.op
-        return tuple(extras), tuple(steps)
+        return steps
 
-    def extra(self, value: mlir.Value, map_: tuple[int, ...], extras: list[Operand]) -> str:
+    def _extra(self, value: mlir.Value, map_: tuple[int, ...]) -> str:
         """The name of an operand that only the epilogue reads."""
-        out = [d for d in self.dims if d != self.dims[-1]]
-        dims = tuple(out[d] for d in map_)
-        number = mlir.BlockArgument(value).arg_number
-        if number in self.names:
-            return self.names[number]
-        name = self._argument_name(value, f"x{len(extras)}")
-        extras.append(Operand(name=name, type=_element(value), dims=dims))
-        return name
+        dims = tuple(self.dims[d] for d in map_)
+        known = self.arguments.again(value, dims)
+        if known is not None and known in self.extras:
+            return known.name
+        operand = self.arguments.claim(value, f"x{len(self.extras)}", tensor_element(value), dims)
+        self.extras.append(operand)
+        return operand.name
 
 
-class _Elementwise:
-    """One all-parallel generic as steps on the value that it transforms."""
-
-    def __init__(
-        self,
-        reader: _Reader,
-        generic: _Generic,
-        previous: mlir.Operation,
-        extras: list[Operand],
-    ) -> None:
-        self.reader, self.generic, self.extras = reader, generic, extras
-        arguments = list(generic.block.arguments)
-        sources = [v.owner for v in generic.inputs]
-        self.inputs = list(zip(arguments, generic.inputs, generic.maps, strict=False))
-        mains = [
-            a
-            for a, s in zip(arguments, sources, strict=False)
-            if isinstance(s, mlir.Operation | mlir.OpView) and s.operation == previous
-        ]
-        if len(mains) != 1:
-            raise UnsupportedError("an elementwise op of the result must read it exactly once")
-        self.running: mlir.Value = mains[0]
-
-    def steps(self) -> list[EpilogueStep]:
-        result = []
-        for item in self.generic.block.operations:
-            op = item.operation
-            if op.name == "linalg.yield":
-                if op.operands[0] != self.running:
-                    raise UnsupportedError("an elementwise op must yield what it computed")
-                return result
-            if op.name in _CASTS and op.operands[0] == self.running:
-                result.append(EpilogueStep(op="cast", type=_scalar(op.results[0].type)))
-            elif op.name in _CASTS:
-                continue  # widening of another operand: read where it is used
-            else:
-                result.append(self._binary(op))
-            self.running = op.results[0]
-        raise UnsupportedError("an elementwise op yields nothing")
-
-    def _binary(self, op: mlir.Operation) -> EpilogueStep:
-        if op.name not in _STEPS or self.running not in list(op.operands):
-            raise UnsupportedError(
-                f"epilogue op '{op.name}' is not one of {', '.join([*_STEPS, *_CASTS])} "
-                "on the running value"
-            )
-        other = next((o for o in op.operands if o != self.running), self.running)
-        if other == self.running:
-            raise UnsupportedError(f"epilogue op '{op.name}' reads the running value twice")
-        while isinstance(other.owner, mlir.Operation | mlir.OpView) and (
-            other.owner.operation.name in _CASTS
-        ):
-            other = other.owner.operation.operands[0]
-        if isinstance(other.owner, mlir.Operation | mlir.OpView):
-            return EpilogueStep(op=_STEPS[op.name], constant=_constant(other.owner.operation))
-        return self._with_input(op, other)
-
-    def _with_input(self, op: mlir.Operation, other: mlir.Value) -> EpilogueStep:
-        for argument, value, map_ in self.inputs:
-            if argument != other:
-                continue
-            if not _is_argument(value):
-                return EpilogueStep(op=_STEPS[op.name], constant=_constant(value.owner.operation))
-            name = self.reader.extra(value, map_, self.extras)
-            return EpilogueStep(op=_STEPS[op.name], operand=name)
-        raise UnsupportedError(f"epilogue op '{op.name}' reads its own output")
-
-
-def _constant(op: mlir.Operation) -> float:
-    if op.name != "arith.constant":
-        raise UnsupportedError(f"an epilogue reads arguments and constants, found '{op.name}'")
-    return float(attribute_value(op.attributes["value"]))
-
-
-def _is_zero(op: mlir.Operation | mlir.OpView) -> bool:
-    operation = op.operation
-    return operation.name == "arith.constant" and not attribute_value(operation.attributes["value"])
-
-
-def _element(value: mlir.Value) -> str:
-    shaped = mlir.RankedTensorType(value.type)
-    return _scalar(shaped.element_type)
-
-
-def _scalar(type_: mlir.Type) -> str:
-    name = str(type_)
-    if name not in _MLIR_TYPES:
-        raise UnsupportedError(
-            f"element type {name} is not one of {', '.join(sorted(_MLIR_TYPES))}"
-        )
-    return _MLIR_TYPES[name]
+def _fills_with_zero(fill: Generic) -> bool:
+    """Whether it is ``linalg.fill`` of a constant zero, in the general form."""
+    if len(fill.inputs) != 1:
+        return False
+    constant = defining_op(fill.inputs[0])
+    if constant is None or constant.name != "arith.constant" or fill.maps[0]:
+        return False
+    value = constant.attributes["value"]
+    number = isinstance(value, mlir.FloatAttr | mlir.IntegerAttr)
+    filled = fill.body[-1].operands[0]
+    cast = defining_op(filled)
+    if cast is not None and cast.name in (*_WIDENING, "arith.truncf", "arith.trunci"):
+        filled = cast.operands[0]
+    return number and not value.value and filled == fill.block.arguments[0]

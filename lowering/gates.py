@@ -44,19 +44,19 @@ GATES: tuple[tuple[str, Gate], ...] = (("spill", _spill), ("tier", _tier))
 
 
 def apply_gates(
-    records: Sequence[Record], failures: Sequence[Error], *, warn: bool
+    records: Sequence[Record], kernels: Sequence[str], failures: Sequence[Error], *, warn: bool
 ) -> tuple[list[Record], list[str]]:
     """Judge every record that has code; ``failures`` are those of compiling and reading.
 
-    With ``warn`` a failed gate becomes a note, and a record without code is dropped from none:
-    it stays in the manifest with no files.
+    ``kernels`` names the kernel of each record. With ``warn`` a failed gate becomes a note, and a
+    record without code is dropped from none: it stays in the manifest with no files.
 
     Raises:
         Error: everything that failed, at once, unless ``warn``.
     """
     errors: list[Error] = list(failures)
     judged: list[Record] = []
-    for record in records:
+    for kernel, record in zip(kernels, records, strict=True):
         entries: list[GateRecord] = []
         if record.files is not None:
             for name, gate in GATES:
@@ -64,23 +64,25 @@ def apply_gates(
                 status: GateStatus = "ok" if message is None else "warned" if warn else "failed"
                 entries.append(GateRecord(gate=name, status=status, message=message))
                 if message is not None:
-                    where = f"{record.name} {record.identity.target}"
+                    where = f"{kernel} {record.name} {record.identity.target}"
                     errors.append(GateError(f"gate {name}: {message}", where=where))
         judged.append(replace(record, gates=tuple(entries)))
-    errors += _without_code(records)
+    errors += _without_code(records, kernels)
     if errors and not warn:
         raise errors[0] if len(errors) == 1 else Failures(errors)
     return judged, [str(e) for e in errors]
 
 
-def _without_code(records: Sequence[Record]) -> list[Error]:
-    """A target for which no member at all has code; a refused member alone is no failure."""
-    targets = list(dict.fromkeys(r.identity.target for r in records))
+def _without_code(records: Sequence[Record], kernels: Sequence[str]) -> list[Error]:
+    """A kernel without any code for a target; a refused member alone is no failure."""
+    groups: dict[tuple[str, str], list[Record]] = {}
+    for kernel, record in zip(kernels, records, strict=True):
+        groups.setdefault((kernel, record.identity.target), []).append(record)
     errors: list[Error] = []
-    for target in targets:
-        mine = [r for r in records if r.identity.target == target]
+    for (kernel, target), mine in groups.items():
         refused = [r for r in mine if r.refused is not None]
         if len(refused) == len(mine):
             reasons = "; ".join(f"{r.name}: {r.refused.message}" for r in refused if r.refused)
-            errors.append(GateError(f"gate code: no device code for {target}: {reasons}"))
+            what = f"gate code: no device code of kernel '{kernel}' for {target}: {reasons}"
+            errors.append(GateError(what))
     return errors

@@ -13,9 +13,12 @@ from dialects.errors import DeclarationError, ParseError
 
 __all__ = ["PassManager", "mlir"]
 
+MAX_NESTING = 200  # brackets; the parser recurses, and its stack is the process's own
+
 _SPLIT_MARK = re.compile(r"^// -----.*$", re.M)
 _DIAGNOSTIC = re.compile(r'error: "-":(\d+):(\d+): (.*)')
-_LOCATION = re.compile(r'"-":(\d+):(\d+)')
+_LOCATION = re.compile(r'"([^"]*)":(\d+):(\d+)')
+_BRACKET = re.compile(r"->|=>|[<>]=|[()<>\[\]{}]")
 
 
 def context() -> mlir.Context:
@@ -31,14 +34,37 @@ def parse_module(text: str, name: str, into: mlir.Context) -> mlir.Module:
     Raises:
         ParseError: with the position in ``name`` and the compiler's own words.
     """
+    _check_text(text, name)
     try:
         return mlir.Module.parse(text, into)
     except mlir.MLIRError as error:
-        found = _DIAGNOSTIC.search(str(error))
-        if found is None:
-            raise ParseError(str(error).strip().splitlines()[-1], where=name) from None
-        line, column, message = found.groups()
-        raise ParseError(message.strip(), where=f"{name}:{line}:{column}") from None
+        message, where = diagnostic(error, name)
+        raise ParseError(message, where=where) from None
+
+
+def _check_text(text: str, name: str) -> None:
+    """Refuse what the parser could not report: it would crash or raise an error without a place."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ParseError("is no valid Unicode text", where=name) from None
+    depth = 0
+    for found in _BRACKET.finditer(text):
+        if len(found[0]) == 1:
+            depth = depth + 1 if found[0] in "([{<" else max(depth - 1, 0)
+        if depth > MAX_NESTING:
+            line = text.count("\n", 0, found.start()) + 1
+            raise ParseError(f"nests deeper than {MAX_NESTING} brackets", where=f"{name}:{line}")
+
+
+def diagnostic(error: Exception, name: str) -> tuple[str, str]:
+    """The first message of a compiler's error, and where it points to in ``name``."""
+    found = _DIAGNOSTIC.search(str(error))
+    if found is None:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        return (lines[-1] if lines else "no diagnostic"), name
+    line, column, message = found.groups()
+    return message.strip(), f"{name}:{line}:{column}"
 
 
 def split_input(text: str) -> list[str]:
@@ -51,9 +77,12 @@ def split_input(text: str) -> list[str]:
 
 
 def location(op: mlir.Operation | mlir.OpView, name: str) -> str:
-    """``name:line:column`` of an operation, as far as its location says."""
+    """``name:line:column`` of an operation, or its author's own ``loc``, as far as it says."""
     found = _LOCATION.search(str(op.location))
-    return f"{name}:{found[1]}:{found[2]}" if found else name
+    if found is None:
+        return name
+    file = name if found[1] == "-" else found[1]
+    return f"{file}:{found[2]}:{found[3]}"
 
 
 def functions(module: mlir.Operation) -> Iterator[mlir.Operation]:
@@ -63,9 +92,37 @@ def functions(module: mlir.Operation) -> Iterator[mlir.Operation]:
             yield op.operation
 
 
+def operations(module: mlir.Operation) -> list[mlir.Operation]:
+    """The module's op and every op in it, in order."""
+    found: list[mlir.Operation] = []
+
+    def visit(op: mlir.Operation) -> mlir.WalkResult:
+        found.append(op.operation)
+        return mlir.WalkResult.ADVANCE
+
+    module.walk(visit, mlir.WalkOrder.PRE_ORDER)
+    return found
+
+
 def symbol(op: mlir.Operation) -> str:
-    """The symbol name of an operation."""
-    return mlir.StringAttr(op.attributes["sym_name"]).value
+    """The symbol name of an operation.
+
+    Raises:
+        DeclarationError: it is no UTF-8.
+    """
+    return attribute_value(op.attributes["sym_name"])
+
+
+def attribute_names(op: mlir.Operation) -> list[str]:
+    """Names of all attributes of an operation.
+
+    Raises:
+        DeclarationError: one is no UTF-8.
+    """
+    try:
+        return [k if isinstance(k, str) else k.name for k in op.attributes]
+    except (UnicodeDecodeError, RuntimeError):
+        raise DeclarationError("the name of an attribute is no UTF-8 text") from None
 
 
 def affine_results(attribute: mlir.Attribute) -> tuple[int, ...] | None:
@@ -74,7 +131,7 @@ def affine_results(attribute: mlir.Attribute) -> tuple[int, ...] | None:
     if inner is None:
         return None
     parts = [p.strip() for p in inner[1].split(",")] if inner[1].strip() else []
-    if not all(re.fullmatch(r"d\d+", p) for p in parts):
+    if len(set(parts)) != len(parts) or not all(re.fullmatch(r"d\d+", p) for p in parts):
         return None
     return tuple(int(p[1:]) for p in parts)
 
@@ -83,24 +140,49 @@ def attribute_value(attribute: mlir.Attribute) -> Any:
     """The Python value of an attribute made of dictionaries, arrays and scalars.
 
     Raises:
-        DeclarationError: an attribute of another kind.
+        DeclarationError: an attribute of another kind, or text that is no UTF-8.
     """
+    try:
+        return _value(attribute)
+    except RecursionError:
+        raise DeclarationError("an attribute nests too deep") from None
+    except (UnicodeDecodeError, RuntimeError):
+        raise DeclarationError(f"{_shown(attribute)} holds text that is no UTF-8") from None
+    except TypeError:  # the bindings cannot hand a location out
+        raise DeclarationError(f"{_shown(attribute)} holds a location") from None
+
+
+def value_at(op: mlir.Operation, name: str) -> Any:
+    """The Python value of one attribute of an operation, as :func:`attribute_value` gives it."""
+    try:
+        attribute = op.attributes[name]
+    except TypeError:  # the bindings cannot hand a location out
+        raise DeclarationError(f"attribute '{name}' is a location") from None
+    return attribute_value(attribute)
+
+
+def _shown(attribute: mlir.Attribute) -> str:
+    text = str(attribute)
+    return f"attribute '{text if len(text) <= 60 else text[:57] + '...'}'"
+
+
+def _value(attribute: mlir.Attribute) -> Any:
     if isinstance(attribute, mlir.UnitAttr):
         return True
     if isinstance(attribute, mlir.BoolAttr):
         return mlir.BoolAttr(attribute).value
     if isinstance(attribute, mlir.StringAttr):
-        return mlir.StringAttr(attribute).value
+        return mlir.StringAttr(attribute).value_bytes.decode()
     if isinstance(attribute, mlir.IntegerAttr):
         return mlir.IntegerAttr(attribute).value
     if isinstance(attribute, mlir.FloatAttr):
         return mlir.FloatAttr(attribute).value
     if isinstance(attribute, mlir.ArrayAttr):
-        return [attribute_value(a) for a in mlir.ArrayAttr(attribute)]
+        return [_value(a) for a in mlir.ArrayAttr(attribute)]
     if isinstance(attribute, mlir.DictAttr):
         named = mlir.DictAttr(attribute)
-        return {named[i].name: attribute_value(named[i].attr) for i in range(len(named))}
-    raise DeclarationError(f"attribute '{attribute}' is no dictionary, list, string or number")
+        return {named[i].name: _value(named[i].attr) for i in range(len(named))}
+    raise DeclarationError(f"{_shown(attribute)} is no dictionary, list, string or number")
 
 
 def to_attribute(value: Any) -> mlir.Attribute:

@@ -23,26 +23,38 @@ def write_pack(result: Build, out: Path) -> None:
     Raises:
         PackError: ``out`` is no pack, or the disk refuses.
     """
-    _check_replaceable(out)
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
-    except OSError as error:
-        raise PackError(f"cannot write a pack: {error.strerror}", where=str(out)) from None
-    try:
-        _fill(result, fresh)
-        _swap(fresh, out)
-    except OSError as error:
-        raise PackError(f"cannot write a pack: {error.strerror}", where=str(out)) from None
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+        _check_replaceable(out)
+        _write(result, out.resolve())
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise PackError(f"cannot write a pack: {reason}", where=str(out)) from None
 
 
 def _check_replaceable(out: Path) -> None:
     if out.is_symlink() or (out.exists() and not out.is_dir()):
         raise PackError("the output exists and is no directory", where=str(out))
-    if out.is_dir() and not (out / MANIFEST).exists() and any(out.iterdir()):
+    if out.is_dir() and any(out.iterdir()) and not _holds_pack(out):
         raise PackError("the output directory is not empty and holds no pack", where=str(out))
+
+
+def _holds_pack(folder: Path) -> bool:
+    """Whether a manifest of ours is there, be it cut off or of another version."""
+    try:
+        with open(folder / MANIFEST, "rb") as file:
+            return b'"requires_runtime"' in file.read(4096)
+    except FileNotFoundError:
+        return False
+
+
+def _write(result: Build, out: Path) -> None:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    try:
+        _fill(result, fresh)
+        _swap(fresh, out)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
 
 
 def _fill(result: Build, folder: Path) -> None:
@@ -50,28 +62,53 @@ def _fill(result: Build, folder: Path) -> None:
     for path, content in result.files.items():
         target = folder / path
         target.parent.mkdir(exist_ok=True)
-        _write(target, content)
-    _write(folder / MANIFEST, manifest_text(result.manifest).encode())
+        _write_file(target, content)
+    _write_file(folder / MANIFEST, manifest_text(result.manifest).encode())
+    for directory in (*(p for p in folder.iterdir() if p.is_dir()), folder):
+        _sync_directory(directory)
 
 
-def _write(path: Path, content: bytes) -> None:
+def _write_file(path: Path, content: bytes) -> None:
     with open(path, "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
 
 
+def _sync_directory(path: Path) -> None:
+    """A name is on disk only once its folder is."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _put_back(old: Path, out: Path) -> None:
+    try:
+        os.rename(old, out)
+    except OSError as error:
+        raise PackError(
+            f"cannot write a pack: {error.strerror}; the old one is in {old}", where=str(out)
+        ) from None
+
+
 def _swap(fresh: Path, out: Path) -> None:
     """Two renames: a crash between them leaves the old pack under a hidden name, never a mix."""
     if not out.exists():
         os.rename(fresh, out)
+        _sync_directory(out.parent)
         return
-    old = Path(tempfile.mkdtemp(prefix=f".{out.name}-old-", dir=out.parent))
-    os.rename(out, old / "pack")
+    aside = Path(tempfile.mkdtemp(prefix=f".{out.name}-old-", dir=out.parent))
+    old = aside / "pack"
     try:
-        os.rename(fresh, out)
-    except OSError:
-        os.rename(old / "pack", out)
-        raise
+        os.rename(out, old)
+        try:
+            os.rename(fresh, out)
+        except OSError:
+            _put_back(old, out)
+            raise
+        _sync_directory(out.parent)
     finally:
-        shutil.rmtree(old, ignore_errors=True)
+        if out.exists():  # else the old pack is all there is, and stays where it is
+            shutil.rmtree(aside, ignore_errors=True)

@@ -39,6 +39,8 @@ _IREE_BACKEND = {
     "vulkan": ("vulkan-spirv", "vulkan-spirv-fb", "vulkan"),
 }
 _SIZES = (1024, 1024, 1024)
+_MOST = (1 << 31) - 1  # the attribute holds i32
+_ISA = {"cuda": r"sm_[0-9]{2,3}[af]?", "rocm": r"gfx[0-9a-f]{3,4}"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,18 +82,30 @@ def parse_target(spec: str, read_facts: ReadFacts | None = None) -> Target:
         return target_from_facts(facts)
     if head == "cpu" and rest in dict(X86_LEVELS):
         return _cpu(DeviceFacts(backend="cpu", features=dict(X86_LEVELS)[rest]), rest)
-    if head == "cuda" and re.fullmatch(r"sm_\d+[af]?", rest):
-        return target_from_facts(DeviceFacts(backend="cuda", isa=rest, wave_widths=(32,)))
-    if head == "rocm" and re.fullmatch(r"gfx[0-9a-f]+", rest):
-        return target_from_facts(DeviceFacts(backend="rocm", isa=rest))
+    if head in _ISA and re.fullmatch(_ISA[head], rest):
+        return target_from_facts(DeviceFacts(backend=head, isa=rest, wave_widths=_waves(rest)))
     if spec == "vulkan":
         return target_from_facts(DeviceFacts(backend="vulkan"))
-    if spec.endswith(".json") or Path(spec).is_file():
+    if spec.endswith(".json") or _is_file(spec):
         return target_from_facts(_facts_file(spec))
     raise TargetError(
         f"target '{spec}' is not one of cpu, cuda:sm_NN, rocm:gfxNNN, vulkan, "
         "a facts file, device:<uri>"
     )
+
+
+def _waves(isa: str) -> tuple[int, ...] | None:
+    """The only wave width of an ISA (PTX ISA, AMD GCN and CDNA ISA guides); None has a choice."""
+    if isa.startswith("sm_"):
+        return (32,)
+    return (64,) if re.match(r"gfx[6-9]", isa) else None
+
+
+def _is_file(spec: str) -> bool:
+    try:
+        return Path(spec).is_file()
+    except OSError:  # too long for a name, or in a folder that cannot be read
+        return False
 
 
 def _facts_file(path: str) -> DeviceFacts:
@@ -118,6 +132,8 @@ def target_from_facts(facts: DeviceFacts) -> Target:
     if facts.backend in _IREE_BACKEND:
         if not facts.isa:
             raise TargetError(f"facts of a {facts.backend} device lack its isa")
+        if not re.fullmatch(_ISA[facts.backend], facts.isa):
+            raise TargetError(f"isa {facts.isa!r} of a {facts.backend} device is not understood")
         return Target(
             backend=facts.backend, isa=facts.isa, name=f"{facts.backend}:{facts.isa}", facts=facts
         )
@@ -151,8 +167,11 @@ def compiler_flags(target: Target) -> list[str]:
     ]
 
 
-def module_attributes(target: Target) -> str:
-    """The ``hal.device.targets`` attribute of a module, empty for the CPU."""
+def module_attributes(target: Target, *, matrix: bool = True) -> str:
+    """The ``hal.device.targets`` attribute of a module, empty for the CPU.
+
+    ``matrix`` False leaves the matrix instructions out, so that the compiler uses none of its own.
+    """
     if target.backend == "cpu":
         return ""
     backend, container, device = _IREE_BACKEND[target.backend]
@@ -161,39 +180,49 @@ def module_attributes(target: Target) -> str:
         f'#hal.executable.target<"{backend}", "{container}", '
         f"{{{'abi = ' + chr(34) + 'hip' + chr(34) + ', ' if target.backend == 'rocm' else ''}"
         f"iree_codegen.target_info = #iree_gpu.target<"
-        f'arch = "{arch}", features = "{features}", wgp = <{_limits(target)}>>}}>'
+        f'arch = "{arch}", features = "{features}", wgp = <{_limits(target, matrix)}>>}}>'
     )
     return f'hal.device.targets = [#hal.device.target<"{device}", [{executable}]> : !hal.device]'
 
 
 def _arch(target: Target) -> tuple[str, str]:
-    if target.backend == "cuda":
-        return target.isa, "+ptx80"
-    if target.backend == "rocm":
+    """Without features the back end takes the oldest PTX version that has the ISA."""
+    if target.backend in ("cuda", "rocm"):
         return target.isa, ""
     return "", "spirv:v1.6,cap:Shader"
 
 
-def _limits(target: Target) -> str:
+def _limits(target: Target, matrix: bool) -> str:
     facts, backend = target.facts, target.backend
     compute, storage = _types(target)
     counts = facts.max_workgroup_counts or _WIDEST_COUNTS[backend]
+    sizes = facts.max_workgroup_sizes or _SIZES
     shared = facts.shared_limit
     parts = [
         f"compute = {compute}",
         f"storage = {storage}",
         "subgroup = shuffle|arithmetic",
         *([] if backend == "vulkan" else ["dot = dp4xi8toi32"]),
-        "mma = []",
+        f"mma = [{_matrix_list(target) if matrix else ''}]",
         f"subgroup_size_choices = {list(facts.wave_widths or (target.wave,))}",
-        f"max_workgroup_sizes = {list(facts.max_workgroup_sizes or _SIZES)}",
+        f"max_workgroup_sizes = {[min(s, _MOST) for s in sizes]}",
         f"max_thread_count_per_workgroup = {facts.max_threads_per_block or 1024}",
         f"max_workgroup_memory_bytes = {_WIDEST_SHARED[backend] if shared is None else shared}",
-        f"max_workgroup_counts = {[min(c, 2147483647) for c in counts]}",
+        f"max_workgroup_counts = {[min(c, _MOST) for c in counts]}",
     ]
     if backend == "rocm":
         parts += ["max_load_instruction_bits = 128", "simds_per_wgp = 4", "vgpr_space_bits = 8192"]
     return ", ".join(parts)
+
+
+def _matrix_list(target: Target) -> str:
+    """Empty keeps the compiler from choosing matrix instructions of its own.
+
+    On Vulkan a list that is not empty only switches the cooperative-matrix capability on: which
+    entries stand in it makes no difference to a kernel that we emit.
+    """
+    listed = target.backend == "vulkan" and target.facts.native_matrix_configs
+    return "<WMMAR3_F32_16x16x16_F16>" if listed else ""
 
 
 def _types(target: Target) -> tuple[str, str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -60,10 +61,13 @@ class DeviceArray:
             raise OperandError(f"device '{self.device.uri}' does not share the host's memory")
         if not self.shape or 0 in self.shape:
             return np.zeros(self.shape, self.dtype)
-        count = int(np.prod(self.shape))
-        mapped = self.buffer.map()
-        raw = mapped.asarray((self.buffer.byte_length(),), np.dtype(np.uint8))
-        return raw[: count * self.dtype.itemsize].view(self.dtype).reshape(self.shape)
+        nbytes = prod(self.shape) * self.dtype.itemsize
+        return host_memory(self.buffer)[:nbytes].view(self.dtype).reshape(self.shape)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("a device array cannot become a numpy array without a copy")
+        return np.asarray(self.numpy(), dtype=dtype)
 
     def __dlpack__(self, **options: Any) -> Any:
         return self.view().__dlpack__(**options)
@@ -82,18 +86,57 @@ def contiguous(type_: str, shape: Sequence[int]) -> Layout:
     return Layout(type=type_, shape=tuple(shape), strides=strides)
 
 
+def checked_shape(sizes: Iterable[Any], *, where: str) -> tuple[int, ...]:
+    """Sizes as integers.
+
+    Raises:
+        OperandError: one that is no whole number, negative, or more than a kernel could take.
+    """
+    try:
+        shape = tuple(operator.index(size) for size in sizes)
+    except TypeError:
+        raise OperandError(f"expected whole sizes, found {sizes!r:.80}", where=where) from None
+    for size in shape:
+        if not 0 <= size <= MAX_SIZE:
+            raise OperandError(f"size {size} is not within 0 and {MAX_SIZE}", where=where)
+    return shape
+
+
+def host_memory(buffer: Any) -> np.ndarray:
+    """The bytes of a buffer on a device that shares the host's memory."""
+    return buffer.map().asarray((buffer.byte_length(),), np.dtype(np.uint8))
+
+
+def check_device(array: DeviceArray, device: Device, *, where: str) -> None:
+    """Refuse arrays of another session: its device is another one, even of the same URI.
+
+    Raises:
+        OperandError: naming both devices.
+    """
+    if array.device is not device:
+        raise OperandError(
+            f"is on device '{array.device.uri}' of another session, required on "
+            f"'{device.uri}' of this one",
+            where=where,
+        )
+
+
 def as_numpy(value: object, *, where: str) -> np.ndarray:
     """A numpy array, or a view of what another library exports through dlpack on the host.
 
     Raises:
-        OperandError: neither, or memory that the host cannot reach.
+        OperandError: neither, a masked array, or memory that the host cannot reach.
     """
-    if isinstance(value, np.ndarray):
+    if type(value) is np.ndarray:
         return value
+    if isinstance(value, np.ma.MaskedArray):
+        raise OperandError("expected a plain array, found a masked one", where=where)
+    if isinstance(value, np.ndarray):
+        return value.view(np.ndarray)
     if hasattr(value, "__dlpack__"):
         try:
             return np.from_dlpack(value)  # type: ignore[arg-type]
-        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        except Exception as error:  # the exporter is anybody's code
             raise OperandError(f"dlpack import failed: {error}", where=where) from None
     raise OperandError(f"expected an array, found {type(value).__name__}", where=where)
 
@@ -143,13 +186,17 @@ def window(array: np.ndarray, layout: Layout) -> np.ndarray:
     return np.lib.stride_tricks.as_strided(array, (count,), (array.dtype.itemsize,))
 
 
-def overlaps_itself(layout: Layout) -> bool:
-    """Whether two elements of a strided layout share an address (a result must not)."""
-    extent = layout.shape[-1] if layout.shape else 1
-    for size, stride in zip(layout.shape[-2::-1], layout.strides[::-1], strict=False):
-        if size > 1 and stride < extent:
+def overlaps_itself(array: np.ndarray) -> bool:
+    """Whether two elements share an address, which those of a result must not.
+
+    Axes that interleave without nesting count as an overlap.
+    """
+    extent = array.itemsize
+    axes = zip(array.strides, array.shape, strict=True)
+    for stride, size in sorted((abs(stride), size) for stride, size in axes if size > 1):
+        if stride < extent:
             return True
-        extent = (size - 1) * stride + extent if size else extent
+        extent += (size - 1) * stride
     return False
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import iree.runtime as rt
+import ml_dtypes
 import numpy as np
 
 from dialects.errors import DeviceError, UsageError
@@ -28,6 +29,7 @@ from .report import RunReport
 from .session import Session
 
 PEERS = ("numpy", "iree_default")
+SAFETY = 8.0  # over the error that additions of random signs make
 WHOLE_FLOPS = 2e10  # above this the float64 reference takes a sample of rows
 ROWS = 64
 _ELEMENTS = {
@@ -44,10 +46,14 @@ _ELEMENTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Error64:
-    """Distance from the float64 reference; ``relative`` is over the largest expected magnitude."""
+    """Distance from the float64 reference; ``relative`` is over the largest expected magnitude.
+
+    ``allowed`` is the largest ``max_abs`` that rounding can explain.
+    """
 
     max_abs: float
     relative: float
+    allowed: float
 
 
 def check_peers(names: Sequence[str]) -> tuple[str, ...]:
@@ -68,7 +74,7 @@ def run_problem(
     """Choose, run once on normal floats, compare with float64, and time beside the peers.
 
     Raises:
-        Error: no candidate can run, the device failed, or a size is out of range.
+        Error: no candidate can run, the device fails or is wrong, or a size is out of range.
     """
     choice = session.choose(kernel, *sizes)
     ref = session.reference(kernel)
@@ -79,6 +85,12 @@ def run_problem(
     case = make_case(session.device, ref.entry, problem, integers=False)
     got = run_case(session.device, executable, case)
     error = compare64(ref.entry.contraction, case, got)
+    if not error.max_abs <= error.allowed:
+        raise DeviceError(
+            f"member {choice.record.name} is wrong at {problem.text}: it differs by "
+            f"{error.max_abs:.3g} from float64, rounding explains {error.allowed:.3g}",
+            where=session.device.uri,
+        )
     flops = float_operations(problem)
     timings = _timings(session.device, ref, executable, case, peers) if flops else {}
     rate = {n: flops / t.microseconds / 1e3 for n, t in timings.items() if t.microseconds}
@@ -113,11 +125,39 @@ def compare64(contraction: Contraction, case: Case, got: np.ndarray) -> Error64:
         rows = np.unique(np.random.default_rng(3).integers(0, got.shape[-2], ROWS))
     expected = evaluate(contraction, case.host, rows=rows)
     if not expected.size:
-        return Error64(max_abs=0.0, relative=0.0)
+        return Error64(max_abs=0.0, relative=0.0, allowed=0.0)
     difference = np.abs(got[..., rows, :].astype(np.float64) - expected)
     # a NaN anywhere must show as one, which max() does
     largest, scale = float(difference.max()), float(np.abs(expected).max())
-    return Error64(max_abs=largest, relative=largest / scale if scale else largest)
+    return Error64(
+        max_abs=largest,
+        relative=largest / scale if scale else largest,
+        allowed=rounding(contraction, case.host, scale),
+    )
+
+
+def rounding(contraction: Contraction, host: Mapping[str, np.ndarray], scale: float) -> float:
+    """What the types' rounding can amount to, generously, for results up to ``scale``."""
+    if element_type(contraction.c.type).kind != "float":
+        return 0.0
+
+    def largest(name: str) -> float:
+        return float(np.abs(host[name].astype(np.float64)).max(initial=0.0))
+
+    a, b = host[contraction.a.name], contraction.b.name
+    k = a.shape[-2] if contraction.transposed_a else a.shape[-1]
+    product = k * largest(contraction.a.name) * largest(b)
+    error = SAFETY * epsilon(contraction.accumulator) * (product + scale)
+    for step in contraction.epilogue:
+        if step.op == "mul":
+            error *= max(1.0, largest(step.operand) if step.operand else abs(step.constant or 0))
+    return error + SAFETY * epsilon(contraction.c.type) * scale
+
+
+def epsilon(type_name: str) -> float:
+    """Distance from 1 to the next number of a type; 0 for integers."""
+    floating = element_type(type_name).kind == "float"
+    return float(ml_dtypes.finfo(dtype_of(type_name)).eps) if floating else 0.0
 
 
 def our_arm(device: Device, executable: Executable, case: Case) -> Arm:
@@ -131,7 +171,9 @@ def our_arm(device: Device, executable: Executable, case: Case) -> Arm:
 
     def arm(count: int) -> float:
         empty = calls(lambda: executable.repeat(buffers, constants, 0))(1)
-        return calls(lambda: executable.repeat(buffers, constants, count))(1) - empty
+        spent = calls(lambda: executable.repeat(buffers, constants, count))(1)
+        # An interruption of the empty call must not make the launches look free.
+        return spent - empty if spent > empty else spent
 
     return arm
 

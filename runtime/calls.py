@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import iree.runtime as rt
@@ -19,6 +19,7 @@ from .arrays import (
     DeviceArray,
     Layout,
     as_numpy,
+    check_device,
     check_operand,
     contiguous,
     span_bytes,
@@ -106,16 +107,21 @@ class KernelCall:
                     break
             else:
                 plan = self._plans.get(tuple(id(a.layout) for a in arrays))
-                if plan is not None and plan.executable is not None:
-                    self._launch(plan, [a.buffer for a in arrays], workspace)
+                buffers = [a.buffer for a in arrays]
+                alone = buffers.index(buffers[-1]) == len(operands)
+                if plan is not None and plan.executable is not None and alone:
+                    self._launch(plan, buffers, workspace)
                     return out
-        return self._general(operands, out, workspace)
+        try:
+            return self._general(operands, out, workspace)
+        except MemoryError as error:
+            raise DeviceError(f"kernel '{self._name}': not enough memory: {error}") from None
 
     def _general(self, operands: Sequence[Any], out: Any, workspace: DeviceArray | None) -> Any:
         entry = self.ref.entry
         if len(operands) == len(entry.args) and out is None:
             *operands, out = operands
-        if len(operands) != len(self._positional) and len(operands) != len(entry.args) - 1:
+        if len(operands) != len(entry.args) - 1:
             names = ", ".join(a.name for a in self._positional)
             raise OperandError(
                 f"kernel '{self._name}' takes {len(self._positional)} operands ({names}), "
@@ -127,14 +133,13 @@ class KernelCall:
             )
         inputs = [self._input(o, a) for o, a in zip(operands, entry.args[:-1], strict=True)]
         problem_ = self._sizes([i[0] for i in inputs])
-        result = self._result(problem_, operands, out, [i[2] for i in inputs])
+        memory = [buffer if host is None else host for _, buffer, host in inputs]
+        result = self._result(problem_, operands, out, memory)
         layouts = (*(i[0] for i in inputs), result.layout)
         plan = self._plan(layouts, problem_)
         if plan.empty:
             return result.finish()
-        arrays = (*operands, out)
-        if all(a.__class__ is DeviceArray for a in arrays):
-            self._plans[tuple(id(a.layout) for a in arrays)] = plan
+        self._remember((*operands, out), plan)
         buffers = [i[1] for i in inputs]
         prepared = [o for o in operands if isinstance(o, PreparedOperand)]
         if prepared and plan.executable is not None:
@@ -148,17 +153,17 @@ class KernelCall:
         problem_: Problem,
         operands: Sequence[Any],
         out: Any,
-        inputs: Sequence[np.ndarray | None],
+        memory: Sequence[Any],
     ) -> Result:
         argument = self.ref.entry.result
         values = problem_.values()
         shape = tuple(values[d] for d in argument.dims)
         result = Result(self._device, self._name, argument, shape)
         if isinstance(out, DeviceArray):
-            return result.on_device(out)
+            return result.on_device(out, memory)
         if out is None and any(isinstance(o, DeviceArray) for o in operands):
-            return result.on_device(None)
-        return result.on_host(out, inputs)
+            return result.on_device(None, ())
+        return result.on_host(out, memory)
 
     def _input(self, value: Any, argument: Argument) -> tuple[Layout, Any, np.ndarray | None]:
         """Layout, buffer and host memory of one operand."""
@@ -168,10 +173,7 @@ class KernelCall:
                 raise OperandError(f"was prepared as {value!r}", where=where)
             value = value.array
         if isinstance(value, DeviceArray):
-            if value.device is not self._device:
-                raise OperandError(
-                    f"lives on {value.device.uri}, the session on {self._device.uri}", where=where
-                )
+            check_device(value, self._device, where=where)
             check_operand(value.layout, argument, where=where)
             return value.layout, value.buffer, None
         array = as_numpy(value, where=where)
@@ -235,6 +237,16 @@ class KernelCall:
         self._by_layout[layouts] = plan
         return plan
 
+    def _remember(self, arrays: Sequence[Any], plan: Plan) -> None:
+        """For later calls with device arrays of the very same layouts."""
+        if any(a.__class__ is not DeviceArray for a in arrays):
+            return
+        if len(self._plans) >= MAX_PLANS:
+            self._plans = {}
+        layouts = tuple(a.layout for a in arrays)
+        # kept, so that no other layout can get one of these identities
+        self._plans[tuple(id(layout) for layout in layouts)] = replace(plan, keep=layouts)
+
     def forget(self) -> None:
         """Drop the plans, because a choice may have changed."""
         self._plans = {}
@@ -244,7 +256,7 @@ class KernelCall:
         executable = plan.executable
         assert executable is not None
         if plan.workspace_bytes:
-            buffers.append(self._workspace(plan.workspace_bytes, workspace))
+            buffers.append(self._workspace(plan.workspace_bytes, workspace, buffers))
         if plan.long:
             executable.run_queued(buffers, plan.constants)
             return
@@ -261,15 +273,21 @@ class KernelCall:
                 where=self._device.uri,
             ) from None
 
-    def _workspace(self, nbytes: int, given: DeviceArray | None) -> Any:
+    def _workspace(self, nbytes: int, given: DeviceArray | None, operands: Sequence[Any]) -> Any:
         if given is None:
             return self._scratch(nbytes)
-        if given.device is not self._device or given.buffer.byte_length() < nbytes:
+        where = f"kernel '{self._name}' workspace"
+        if not isinstance(given, DeviceArray):
             raise OperandError(
-                f"workspace of {given.buffer.byte_length()} B on {given.device.uri}, "
-                f"required {nbytes} B on {self._device.uri}",
-                where=f"kernel '{self._name}'",
+                f"expected a device array, found {type(given).__name__}", where=where
             )
+        check_device(given, self._device, where=where)
+        if given.buffer.byte_length() < nbytes:
+            raise OperandError(
+                f"has {given.buffer.byte_length()} B, required {nbytes} B", where=where
+            )
+        if given.buffer in operands:
+            raise OperandError("is an operand or the result too", where=where)
         return given.buffer
 
     def _launch_prepared(
@@ -289,11 +307,13 @@ class KernelCall:
             self._launch(plan, [*buffers, result], workspace)
             return
         operand: PreparedOperand = operands[place]
-        if executable.record.name not in operand.packed:
+        if executable.record.full_name not in operand.packed:
             values = dict(zip(self.ref.entry.dims, plan.constants, strict=False))
             packed = self._device.allocate(Expression(wanted.bytes).evaluate(values))
             executable.prepare(wanted.operand, [operand.array.buffer, packed], plan.constants)
-            operand.packed[executable.record.name] = packed
-        buffers[place] = operand.packed[executable.record.name]
-        space = [self._workspace(plan.workspace_bytes, workspace)] if plan.workspace_bytes else []
-        executable.run_prepared(wanted.operand, [*buffers, result, *space], plan.constants)
+            operand.packed[executable.record.full_name] = packed
+        buffers[place] = operand.packed[executable.record.full_name]
+        buffers.append(result)
+        if plan.workspace_bytes:
+            buffers.append(self._workspace(plan.workspace_bytes, workspace, buffers))
+        executable.run_prepared(wanted.operand, buffers, plan.constants)

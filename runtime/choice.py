@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 ROUNDS = 5
 TIE_PERMILLE = 30
-HOPELESS = 2.0  # a candidate this many times slower than the leader's round is not timed again
+HOPELESS = 2.0  # a candidate this many times slower than the leader is not timed again
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ def run_rounds(
     """Time every candidate ``rounds`` times in rotating order.
 
     ``probe`` gives microseconds, or the reason why the candidate failed; a failed one is not asked
-    again. A candidate that was :data:`HOPELESS` times slower than the round's best is dropped with
+    again. A candidate whose fastest sample is :data:`HOPELESS` times the leader's is dropped with
     the samples it has. The rounds end early when ``out_of_time`` says so.
     """
     samples: dict[str, list[float]] = {name: [] for name in names}
@@ -86,10 +86,10 @@ def run_rounds(
             else:
                 samples[name].append(outcome)
         active = [n for n in active if n not in failures]
-        latest = {n: samples[n][-1] for n in active}
-        if latest:
-            limit = HOPELESS * min(latest.values())
-            active = [n for n in active if latest[n] <= limit]
+        fastest = {n: min(samples[n]) for n in active}
+        # A single sample may be an interruption: after it only the far slower ones go.
+        factor = HOPELESS if turn else HOPELESS**2
+        active = [n for n in active if fastest[n] <= factor * min(fastest.values())]
     return _trial(samples, failures, complete=True)
 
 

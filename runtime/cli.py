@@ -148,7 +148,7 @@ def session_for(pack: Path | str, args: argparse.Namespace, streams: Streams) ->
     directory = Path(args.store) if args.store else default_store()
     if args.store:
         store.check_directory(directory)
-    if args.budget_ms <= 0:
+    if not args.budget_ms > 0:
         raise UsageError(f"--budget-ms must be positive, found {args.budget_ms:g}")
     return Session(
         [pack], device=args.device, store=directory, tuning="first_use", budget_ms=args.budget_ms

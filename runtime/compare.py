@@ -12,6 +12,7 @@ from .choice import upper_median
 Arm = Callable[[int], float]
 BRACKET_S = 0.04
 WARM_S = 0.06  # a BLAS keeps its threads spinning for some 30 ms after its last call
+ESTIMATE_S, MOST_CALLS = 0.002, 1 << 16
 LEAST_ROUNDS, MOST_ROUNDS = 5, 15
 TOTAL_S = 8.0
 
@@ -47,8 +48,7 @@ def interleave(arms: Mapping[str, Arm]) -> dict[str, Timing]:
     warm, counts = {}, {}
     estimate = 0.0
     for name, arm in arms.items():
-        arm(1)
-        once = max(arm(1), 1e-7)
+        once = _seconds_a_call(arm)
         warm[name], counts[name] = (max(1, round(s / once)) for s in (WARM_S, BRACKET_S))
         estimate += once * (warm[name] + counts[name])
     rounds = max(LEAST_ROUNDS, min(MOST_ROUNDS, int(TOTAL_S / max(estimate, 1e-6))))
@@ -60,6 +60,16 @@ def interleave(arms: Mapping[str, Arm]) -> dict[str, Timing]:
             arms[name](warm[name])
             samples[name].append(arms[name](counts[name]) / counts[name] * 1e6)
     return {name: _timing(values) for name, values in samples.items()}
+
+
+def _seconds_a_call(arm: Arm) -> float:
+    """Of warm calls, enough of them that the clock's own cost does not count."""
+    arm(1)
+    count, seconds = 1, arm(1)
+    while seconds < ESTIMATE_S and count < MOST_CALLS:
+        count *= 4
+        seconds = arm(count)
+    return max(seconds / count, 1e-9)
 
 
 def _timing(values: list[float]) -> Timing:

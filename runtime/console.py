@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from dialects.errors import Error, ProblemError, UsageError
+from dialects.errors import DeviceError, Error, ProblemError, UsageError
+
+from .files import describe
 
 WIDE = 200  # columns of a table that nobody's terminal bounds
 OK, FAILED, USAGE = 0, 1, 2
@@ -28,7 +32,7 @@ class Streams:
     def table(self, *parts: Any) -> None:
         """Print tables and lines as the product."""
         width = None if self.out.isatty() else WIDE
-        console = Console(file=self.out, width=width, highlight=False)
+        console = Console(file=self.out, width=width, highlight=False, markup=False, emoji=False)
         for part in parts:
             console.print(part, soft_wrap=isinstance(part, str))
 
@@ -39,6 +43,20 @@ class Streams:
     def note(self, text: str) -> None:
         """Print one diagnostic line."""
         self.err.write(text + "\n")
+
+    def escape(self) -> None:
+        """Let no text fail to print: what the terminal's encoding lacks is escaped."""
+        for stream in (self.out, self.err):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
+
+    def discard(self) -> None:
+        """Send the rest of the product nowhere, so that the interpreter's last flush is quiet."""
+        with suppress(OSError, ValueError):  # a stream without a file has no such flush
+            handle = self.out.fileno()
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, handle)
+            os.close(nowhere)
 
     @contextmanager
     def progress(self, title: str, total: int | None) -> Iterator[Callable[[str], None]]:
@@ -68,6 +86,22 @@ Command = Callable[[argparse.Namespace, Streams], int]
 
 def run_command(parser: argparse.ArgumentParser, argv: Sequence[str], streams: Streams) -> int:
     """Parse, run ``args.command`` and turn its errors into lines, JSON and an exit code."""
+    streams.escape()
+    try:
+        code = _run(parser, argv, streams)
+        streams.out.flush()
+        return code
+    except BrokenPipeError:
+        streams.discard()
+        return FAILED
+    except OSError as error:
+        streams.discard()
+        streams.note(f"error: cannot write the output: {describe(error)}")
+        return FAILED
+
+
+def _run(parser: argparse.ArgumentParser, argv: Sequence[str], streams: Streams) -> int:
+    """The exit code; an OSError that leaves here comes from writing the product."""
     wants_json = "--json" in argv
     try:
         args = parser.parse_args(list(argv))
@@ -78,11 +112,18 @@ def run_command(parser: argparse.ArgumentParser, argv: Sequence[str], streams: S
         return _report(error, streams, wants_json, USAGE)
     except Error as error:
         return _report(error, streams, wants_json, FAILED)
+    except MemoryError:
+        return _report(DeviceError("this machine lacks the memory"), streams, wants_json, FAILED)
     except KeyboardInterrupt:
         streams.note("error: interrupted")
         return 130
     except BrokenPipeError:
-        return FAILED
+        raise
+    except OSError as error:
+        if error.filename is None:
+            raise
+        failure = Error(describe(error), where=str(error.filename))
+        return _report(failure, streams, wants_json, FAILED)
 
 
 def _report(error: Error, streams: Streams, wants_json: bool, code: int) -> int:
@@ -102,7 +143,8 @@ def parse_shape(text: str) -> tuple[int, ...]:
     sizes = []
     for part in text.split("x"):
         digits = part.strip()
-        if not digits.removeprefix("-").isdecimal() or len(digits) > 30:
+        plain = digits.isascii() and digits.removeprefix("-").isdecimal()
+        if not plain or len(digits) > 30:
             raise ProblemError(f"shape '{text}': '{part}' is not a whole number")
         sizes.append(int(digits))
         if sizes[-1] < 0:

@@ -66,6 +66,8 @@ class Device:
             return self.allocator.allocate_buffer(
                 rt.MemoryType.DEVICE_LOCAL, _USAGE, _rounded(nbytes)
             )
+        except TypeError:  # more than the call can express
+            raise DeviceError(f"cannot allocate {nbytes} B on '{self.uri}'") from None
         except (ValueError, RuntimeError, MemoryError) as error:
             raise DeviceError(f"cannot allocate {nbytes} B: {status_reason(error)}") from None
 
@@ -90,14 +92,15 @@ class Device:
         Raises:
             DeviceError: the device has not that much memory.
         """
-        content = np.zeros(_rounded(max(array.nbytes, nbytes or 0)), np.uint8)
-        content[: array.nbytes] = array.reshape(-1).view(np.uint8)
+        size = _rounded(max(array.nbytes, nbytes or 0))
         try:
+            content = np.zeros(size, np.uint8)
+            content[: array.nbytes] = array.reshape(-1).view(np.uint8)
             view = self.allocator.allocate_buffer_copy(
                 rt.MemoryType.DEVICE_LOCAL, _USAGE, self.hal, content, rt.HalElementType.UINT_8
             )
         except (ValueError, RuntimeError, MemoryError) as error:
-            raise DeviceError(f"cannot upload {content.nbytes} B: {status_reason(error)}") from None
+            raise DeviceError(f"cannot upload {size} B: {status_reason(error)}") from None
         return view.get_buffer()  # type: ignore[union-attr]
 
     def download(self, buffer: Any, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:

@@ -47,7 +47,7 @@ def _reading(root: Path, ids: set[int]) -> tuple[int, int, int] | None:
 def _own_ticks(root: Path, process: int) -> int:
     try:
         text = (root / f"proc/{process}/stat").read_text()
-    except OSError:
+        fields = text.rpartition(")")[2].split()
+        return int(fields[11]) + int(fields[12])
+    except (OSError, ValueError, IndexError):
         return 0
-    fields = text.rpartition(")")[2].split()
-    return int(fields[11]) + int(fields[12])

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from dialects.errors import DeviceError
@@ -19,6 +20,9 @@ from .pack import Pack
 
 HANG_S = 60.0  # one proof or bracket; far above any launch that could win
 START_S = 60.0
+END_S = 3.0  # from a closed output to the end of the process, whose trap may dump memory
+# The worker starts where this package lies: a folder of the caller's could hide it.
+_ROOT = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,10 +42,15 @@ class Measurer:
     """One warm worker process for one device. Trials are serialized; close it when done."""
 
     def __init__(
-        self, uri: str, *, hang_s: float = HANG_S, command: Sequence[str] | None = None
+        self,
+        uri: str,
+        *,
+        hang_s: float = HANG_S,
+        start_s: float = START_S,
+        command: Sequence[str] | None = None,
     ) -> None:
         self._command = list(command or [sys.executable, "-m", "runtime.worker", uri])
-        self._hang_s = hang_s
+        self._hang_s, self._start_s = hang_s, start_s
         self._process: subprocess.Popen[str] | None = None
         self._events: queue.Queue[str | None] = queue.Queue()
         self._lock = threading.Lock()
@@ -82,13 +91,12 @@ class Measurer:
         failures: dict[str, str] = {}
         with self._lock:
             while True:
-                names = [r.name for r in records if r.name not in failures]
+                names = [r.full_name for r in records if r.full_name not in failures]
                 if not names:
                     return Measured(samples={}, failures=failures, complete=True)
                 request = {
                     "pack": str(pack.path.resolve()),
                     "kernel": kernel.kernel,
-                    "targets": sorted({r.identity.target for r in records}),
                     "names": names,
                     "sizes": list(problem.sizes),
                     "budget_ms": budget_ms,
@@ -105,9 +113,12 @@ class Measurer:
                     return self._exchange(request, failures, note)
                 except _Died as end:
                     self._stop()
-                    if not running:
+                    if running not in names:
                         raise DeviceError(f"the measuring process {end}") from None
                     failures[running] = str(end)
+                except BaseException:
+                    self._stop()  # what it still says must not be taken for the next answer
+                    raise
 
     def _exchange(
         self,
@@ -117,18 +128,21 @@ class Measurer:
     ) -> Measured:
         self._send(request)
         while True:
-            event = self._receive(self._hang_s)
-            if "step" in event:
-                note(event["step"], event["name"])
-            elif "failed" in event:
-                failures[event["failed"]] = event["reason"]
-            elif "error" in event:
-                raise DeviceError(event["error"])
-            elif "end" in event:
-                samples = {n: tuple(s) for n, s in event["samples"].items()}
-                return Measured(
-                    samples=samples, failures=failures, complete=event["end"] == "complete"
-                )
+            match self._receive(self._hang_s):
+                case {"step": str(step), "name": str(name)}:
+                    note(step, name)
+                case {"failed": str(name), "reason": str(reason)}:
+                    failures[name] = reason
+                case {"error": str(reason)}:
+                    raise DeviceError(reason)
+                case {"end": end, "samples": dict(samples)} if _are_times(samples):
+                    return Measured(
+                        samples={name: tuple(times) for name, times in samples.items()},
+                        failures=failures,
+                        complete=end == "complete",
+                    )
+                case event:
+                    raise _Died(f"said what is not understood: {event!r:.80}")
 
     def _start(self) -> None:
         if self._process is not None and self._process.poll() is None:
@@ -140,7 +154,9 @@ class Measurer:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                text=True,
+                encoding="utf-8",
+                errors="replace",
+                cwd=_ROOT,
             )
         except OSError as error:
             raise DeviceError(f"cannot start the measuring process: {error.strerror}") from None
@@ -149,13 +165,13 @@ class Measurer:
             target=_read_lines, args=(self._process.stdout, self._events), daemon=True
         ).start()
         try:
-            event = self._receive(START_S)
+            event = self._receive(self._start_s)
         except _Died as end:
             self._stop()
             raise DeviceError(f"the measuring process {end}") from None
-        if "error" in event:
+        if "ready" not in event:
             self._stop()
-            raise DeviceError(event["error"])
+            raise DeviceError(str(event.get("error", "the measuring process is none of ours")))
 
     def _send(self, request: dict[str, Any]) -> None:
         assert self._process is not None
@@ -173,12 +189,18 @@ class Measurer:
             raise _Died(f"hung for {timeout_s:g} s") from None
         if line is None:
             raise _Died(self._how_it_ended())
-        return json.loads(line)
+        try:
+            event = json.loads(line)
+        except ValueError:
+            event = line
+        if not isinstance(event, dict):
+            raise _Died(f"said what is not understood: {event!r:.80}")
+        return event
 
     def _how_it_ended(self) -> str:
         assert self._process is not None
         try:
-            code = self._process.wait(timeout=5)
+            code = self._process.wait(timeout=END_S)
         except subprocess.TimeoutExpired:
             return "closed its output"
         return f"trapped with signal {-code}" if code < 0 else f"ended with code {code}"
@@ -199,6 +221,11 @@ class Measurer:
             process.wait()
         if process.stdout is not None:
             process.stdout.close()
+
+
+def _are_times(samples: dict[str, Any]) -> bool:
+    lists = samples.values()
+    return all(isinstance(x, list) and all(isinstance(t, int | float) for t in x) for x in lists)
 
 
 def _read_lines(stream: Any, events: queue.Queue[str | None]) -> None:

@@ -80,21 +80,22 @@ class Oracle:
 
     @property
     def _linear(self) -> bool:
-        """Freivalds' check needs C = A B, unrounded."""
+        """Freivalds' check needs C = A B, or C += A B, unrounded."""
         c = self._contraction
         exact = c.accumulator == c.c.type and element_type(c.c.type).bits >= 32
-        return exact and not c.epilogue and not c.accumulate
+        return exact and not c.epilogue
 
     @cached_property
     def _projected(self) -> tuple[np.ndarray, np.ndarray]:
-        """A random integer vector x, and A (B x)."""
+        """A random integer vector x, and A (B x), with C x for a C that is added to."""
         c = self._contraction
         wide = wide_dtype(c)
         a, b = self._host[c.a.name], self._host[c.b.name]
         a = np.swapaxes(a, -1, -2) if c.transposed_a else a
         b = np.swapaxes(b, -1, -2) if c.transposed_b else b
         x = np.random.default_rng(2).integers(-WIDEST, WIDEST + 1, (b.shape[-1], 1))
-        return x, _times(a, _times(b, x, wide), wide)
+        product = _times(a, _times(b, x, wide), wide)
+        return x, product + _times(self._host[c.c.name], x, wide) if c.accumulate else product
 
     def _freivalds(self, got: np.ndarray) -> str | None:
         """C x = A (B x) for a random x (Freivalds 1977); exact in the wide type."""
@@ -119,6 +120,6 @@ def _times(matrix: np.ndarray, vector: np.ndarray, wide: np.dtype) -> np.ndarray
     vector = vector.astype(wide)
     parts = [
         np.matmul(matrix[..., i : i + step, :].astype(wide), vector)
-        for i in range(0, matrix.shape[-2], step)
+        for i in range(0, max(1, matrix.shape[-2]), step)
     ]
     return np.concatenate(parts, axis=-2)

@@ -9,7 +9,7 @@ from typing import Literal
 
 from dialects.errors import DeviceError, PackError
 from dialects.facts import DeviceFacts
-from dialects.manifest import KernelEntry, Record
+from dialects.manifest import KernelEntry, Record, Refusal
 from dialects.member import Problem
 from dialects.rules import Verdict, refuse_all
 
@@ -84,7 +84,10 @@ class Planner:
         self._lock = threading.RLock()
 
     def override(self, kernel: KernelRef, name: str | None) -> None:
-        """Force a candidate by ``member`` or ``member/body``, a pruned one too; None lifts it.
+        """Force a candidate, a pruned one too; None lifts it.
+
+        ``name`` is ``member``, ``member/body`` or ``member/body@target``; of several candidates the
+        first in family order is taken.
 
         Raises:
             PackError: no candidate of this device has that name.
@@ -93,7 +96,7 @@ class Planner:
             if name is None:
                 self._overrides.pop(kernel.entry.kernel, None)
             else:
-                self._overrides[kernel.entry.kernel] = self._find(kernel, name).name
+                self._overrides[kernel.entry.kernel] = self._find(kernel, name).full_name
             self._choices = {k: c for k, c in self._choices.items() if k[0] != kernel.entry.kernel}
 
     @property
@@ -107,6 +110,11 @@ class Planner:
     ) -> list[Verdict]:
         """Every candidate judged at the problem."""
         return filter_candidates(kernel.entry, self.facts, problem, strides)
+
+    def known(self, kernel: KernelRef, problem: Problem, layout: str) -> Choice | None:
+        """The choice for a problem, if one was made."""
+        with self._lock:
+            return self._choices.get((kernel.entry.kernel, problem.text, layout))
 
     def choose(
         self,
@@ -133,7 +141,8 @@ class Planner:
     def _find(self, kernel: KernelRef, name: str) -> Record:
         records = candidates(kernel.entry, self.facts.backend)
         for record in records:
-            if name in (record.name, record.identity.member) and record.files is not None:
+            names = (record.full_name, record.name, record.identity.member)
+            if name in names and record.files is not None:
                 return record
         names = ", ".join(r.name for r in records if r.files is not None)
         raise PackError(f"kernel '{kernel.entry.kernel}' has no candidate '{name}', has: {names}")
@@ -149,6 +158,7 @@ class Planner:
         name = kernel.entry.kernel
         if name in self._overrides:
             record = self._find(kernel, self._overrides[name])
+            self._survives(kernel, record, problem, verdicts)
             return Choice(
                 kernel=name,
                 problem=problem,
@@ -156,15 +166,17 @@ class Planner:
                 source="override",
                 verdicts=tuple(verdicts),
             )
-        survivors = [v.record for v in verdicts if v.ok and v.record.name not in self._denied_in(v)]
+        denied = self._denials(verdicts)
+        survivors = [v.record for v in verdicts if v.ok and v.record.full_name not in denied]
         if not survivors:
-            raise refuse_all(kernel.entry, problem.text, verdicts)
+            raise refuse_all(kernel.entry, problem.text, [_judged(v, denied) for v in verdicts])
         base = Choice(
             kernel=name,
             problem=problem,
             record=survivors[0],
             source="only",
             verdicts=tuple(verdicts),
+            failures=denied,
         )
         if len(survivors) == 1:
             return base
@@ -172,9 +184,31 @@ class Planner:
             return replace(base, source="default")
         return self._recall_or_time(kernel, base, survivors, layout)
 
-    def _denied_in(self, verdict: Verdict) -> set[str]:
-        code = verdict.record.identity.code_hash or ""
-        return {verdict.record.name} if code in self._denied else set()
+    def _survives(
+        self, kernel: KernelRef, record: Record, problem: Problem, verdicts: list[Verdict]
+    ) -> None:
+        """Let the worker run a forced candidate that the rules pruned: it may trap.
+
+        Raises:
+            DeviceError: it failed there, with the rule that had pruned it.
+        """
+        verdict = next(v for v in verdicts if v.record.full_name == record.full_name)
+        if verdict.refusal is None or 0 in problem.sizes:
+            return
+        measured = self._measurer.trial(kernel.pack, kernel.entry, [record], problem, 0.0)
+        if record.full_name in measured.failures:
+            raise DeviceError(
+                f"forced member {record.name} failed: {measured.failures[record.full_name]}; "
+                f"it was pruned: {verdict.refusal.message}"
+            )
+
+    def _denials(self, verdicts: list[Verdict]) -> dict[str, str]:
+        """Feasible candidates whose code has failed in this process, with the reason."""
+        return {
+            v.record.full_name: self._denied[v.record.identity.code_hash or ""]
+            for v in verdicts
+            if v.ok and (v.record.identity.code_hash or "") in self._denied
+        }
 
     def _recall_or_time(
         self, kernel: KernelRef, base: Choice, survivors: list[Record], layout: str
@@ -184,11 +218,11 @@ class Planner:
         build = build_id(self.facts, [r.identity.code_hash or "" for r in survivors])
         found = self._store.recall(place, build)
         value = found.value
-        by_name = {(r.identity.member, r.identity.body): r for r in survivors}
-        if value is not None and (value.member, value.body) in by_name:
+        known = next((r for r in survivors if value and _is_stored(r, value)), None)
+        if value is not None and known is not None:
             return replace(
                 base,
-                record=by_name[(value.member, value.body)],
+                record=known,
                 source="store",
                 margin_permille=value.margin_permille,
                 tie=value.tie,
@@ -215,16 +249,17 @@ class Planner:
             self.options.observe,
         )
         for record in survivors:
-            if record.name in measured.failures:
-                self._denied[record.identity.code_hash or ""] = measured.failures[record.name]
-        alive = [r for r in survivors if r.name not in measured.failures]
+            if record.full_name in measured.failures:
+                reason = measured.failures[record.full_name]
+                self._denied[record.identity.code_hash or ""] = reason
+        alive = [r for r in survivors if r.full_name not in measured.failures]
         if not alive:
             reasons = "; ".join(f"{n}: {r}" for n, r in measured.failures.items())
             raise DeviceError(
                 f"kernel '{base.kernel}' at {base.problem.text}: every candidate failed: {reasons}"
             )
-        decision = decide(measured.samples, [r.name for r in survivors])
-        winner = next((r for r in alive if decision and r.name == decision.winner), alive[0])
+        decision = decide(measured.samples, [r.full_name for r in survivors])
+        winner = next((r for r in alive if decision and r.full_name == decision.winner), alive[0])
         note = None
         if not measured.complete:
             note = f"budget of {self.options.budget_ms:g} ms ran out: used, not stored"
@@ -239,9 +274,24 @@ class Planner:
             settled=note is None and decision is not None,
             note=note,
             medians={n: upper_median(s) for n, s in measured.samples.items()},
-            failures=measured.failures,
+            failures={**base.failures, **measured.failures},
         )
         return choice, measured.samples
+
+
+def _judged(verdict: Verdict, denied: Mapping[str, str]) -> Verdict:
+    """The verdict, with a failure as its refusal."""
+    reason = denied.get(verdict.record.full_name)
+    if reason is None:
+        return verdict
+    refusal = Refusal(rule="failed", need=None, limit=None, message=f"failed, {reason}")
+    return replace(verdict, refusal=refusal)
+
+
+def _is_stored(record: Record, value: StoredChoice) -> bool:
+    identity = record.identity
+    found = (identity.member, identity.body, identity.code_hash or "")
+    return found == (value.member, value.body, value.code_hash)
 
 
 def _stored(choice: Choice, samples: dict[str, tuple[float, ...]]) -> StoredChoice:

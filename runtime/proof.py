@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from dialects.errors import Error
-from dialects.expressions import Expression
-from dialects.manifest import KernelEntry
-from dialects.member import Problem, Tile
+from dialects.expressions import Expression, ceildiv
+from dialects.manifest import KernelEntry, Record
+from dialects.member import Problem
 from dialects.operands import operand_span
 from dialects.types import element_type
 
@@ -24,7 +25,7 @@ from .execute import Executable
 from .oracle import Oracle
 
 PATTERN = 8191  # a prime: rows of any other length start at ever new places of the pattern
-LARGEST = 2  # magnitude of the integers: sums stay exact in f32 up to K = 4M
+LARGEST = 2  # magnitude of the integers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,13 +69,14 @@ def make_case(
     host: dict[str, np.ndarray] = {}
     buffers = []
     rng = np.random.default_rng(seed)
+    density = _density(kernel, problem)
     for argument in kernel.args:
         shape = tuple(values[d] for d in argument.dims)
         dtype = dtype_of(argument.type)
         if argument.mode == "write":
             array = np.empty(0, dtype)
         elif integers:
-            array = _integers(rng, shape, argument.type)
+            array = _integers(rng, shape, argument.type, density)
         else:
             array = _normal(rng, shape, argument.type)
         if argument is not kernel.result:
@@ -83,7 +85,7 @@ def make_case(
     result = kernel.result
     start = None
     if result.mode == "readwrite":
-        start = _integers(rng, tuple(values[d] for d in result.dims), result.type)
+        start = _integers(rng, tuple(values[d] for d in result.dims), result.type, density)
         host[result.name] = start
     c = device.allocate(span_bytes(kernel, problem, result.name))
     return Case(
@@ -106,9 +108,25 @@ def span_bytes(kernel: KernelEntry, problem: Problem, name: str) -> int:
     return operand_span(sizes, strides) * element_type(argument.type).bytes
 
 
-def _integers(rng: np.random.Generator, shape: tuple[int, ...], type_name: str) -> np.ndarray:
+def _density(kernel: KernelEntry, problem: Problem) -> float:
+    """Share of elements that may be other than 0, so that every sum is exact in the accumulator.
+
+    Only narrow accumulators and very long sums need zeros.
+    """
+    accumulator = kernel.contraction.accumulator
+    if element_type(accumulator).kind != "float":
+        return 1.0
+    exact = 2.0 ** (ml_dtypes.finfo(dtype_of(accumulator)).nmant + 1)
+    k = problem.values()[kernel.contraction.k]
+    return min(1.0, (exact / (4 * LARGEST**2 * max(k, 1))) ** 0.5)
+
+
+def _integers(
+    rng: np.random.Generator, shape: tuple[int, ...], type_name: str, density: float
+) -> np.ndarray:
     least = 0 if element_type(type_name).kind == "unsigned" else -LARGEST
     pattern = rng.integers(least, LARGEST + 1, PATTERN, np.int8)
+    pattern *= rng.random(PATTERN) < density
     return np.resize(pattern.astype(np.float32).astype(dtype_of(type_name)), shape)
 
 
@@ -118,11 +136,19 @@ def _normal(rng: np.random.Generator, shape: tuple[int, ...], type_name: str) ->
     return rng.standard_normal(shape, np.float32).astype(dtype_of(type_name))
 
 
-def awkward_problem(kernel: KernelEntry, tile: Tile) -> Problem:
-    """A small problem that divides nothing: more than one tile, ragged on every side."""
+def awkward_problem(kernel: KernelEntry, record: Record) -> Problem:
+    """A small problem that divides no tile: more than one, ragged on every side.
+
+    Sizes are rounded up to what the record's copies need; others it never meets.
+    """
+    tile, need = record.tile, record.needs.alignment or {}
     sizes = (tile.m + 3, tile.n + 5, 2 * tile.k + 1)
     batch = (2,) if len(kernel.dims) == 4 else ()
-    return Problem(dims=kernel.dims, sizes=(*batch, *sizes))
+    rounded = (
+        ceildiv(size, need.get(dim, 1)) * need.get(dim, 1)
+        for dim, size in zip(kernel.dims, (*batch, *sizes), strict=True)
+    )
+    return Problem(dims=kernel.dims, sizes=tuple(rounded))
 
 
 def prove(device: Device, executable: Executable, case: Case, *, whole: bool) -> str | None:

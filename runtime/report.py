@@ -97,17 +97,18 @@ def members_json(
     result = []
     for verdict in verdicts:
         record, refusal = verdict.record, verdict.refusal
-        failed = failures.get(record.name)
+        failed = failures.get(record.full_name)
         result.append(
             {
                 "member": record.identity.member,
                 "body": record.identity.body,
+                "target": record.identity.target,
                 "tier": record.tier,
                 "verdict": "pruned" if refusal else "failed" if failed else "ok",
                 "rule": refusal.rule if refusal else None,
                 "need": refusal.need if refusal else None,
                 "limit": refusal.limit if refusal else None,
-                "median_us": medians.get(record.name),
+                "median_us": medians.get(record.full_name),
                 "message": refusal.message if refusal else failed,
                 "fills": None if refusal else verdict.fills,
                 "splits": None if refusal else verdict.splits,
@@ -144,9 +145,9 @@ def verdict_table(title: str, report: Explanation | RunReport) -> Table:
     table.add_column("median us", justify="right")
     for verdict in verdicts:
         record = verdict.record
-        failed = failures.get(record.name)
-        median = medians.get(record.name)
-        chosen = choice is not None and choice.record.name == record.name
+        failed = failures.get(record.full_name)
+        median = medians.get(record.full_name)
+        chosen = choice is not None and choice.record.full_name == record.full_name
         table.add_row(
             record.identity.member,
             record.identity.body,

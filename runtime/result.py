@@ -13,7 +13,9 @@ from dialects.manifest import Argument
 from .arrays import (
     DeviceArray,
     as_numpy,
+    check_device,
     contiguous,
+    host_memory,
     overlaps_itself,
     span_bytes,
     strided_layout,
@@ -36,48 +38,47 @@ class Result:
         self.layout = contiguous(argument.type, shape)
         self.buffer: Any = None
 
-    def on_device(self, given: DeviceArray | None) -> Result:
-        """Into a device array: the caller's, or a new one.
+    def on_device(self, given: DeviceArray | None, inputs: Sequence[Any]) -> Result:
+        """Into a device array: the caller's, or a new one. ``inputs`` are the operands' memory.
 
         Raises:
-            OperandError: the wrong type, shape or device.
+            OperandError: the wrong type, shape or device, or memory of an operand.
         """
         if given is None:
             buffer = self._device.allocate(span_bytes(self.layout))
             given = DeviceArray(self._device, buffer, self.layout)
         self._check(given.layout.type, given.shape)
-        if given.device is not self._device:
-            raise OperandError(
-                f"lives on {given.device.uri}, the session on {self._device.uri}",
-                where=self._where,
-            )
+        check_device(given, self._device, where=self._where)
+        if self._is_among(given.buffer, inputs):
+            raise OperandError("shares its memory with an operand", where=self._where)
         self._given, self.layout, self.buffer = given, given.layout, given.buffer
         return self
 
-    def on_host(self, given: Any, inputs: Sequence[np.ndarray | None]) -> Result:
-        """Into a host array: the caller's, or a new one. ``inputs`` are what it may overlap.
+    def _is_among(self, buffer: Any, inputs: Sequence[Any]) -> bool:
+        if not self._device.on_host:
+            return buffer in inputs
+        return _overlap(host_memory(buffer), inputs)
+
+    def on_host(self, given: Any, inputs: Sequence[Any]) -> Result:
+        """Into a host array: the caller's, or a new one. ``inputs`` are the operands' memory.
 
         Raises:
             OperandError: the wrong type or shape, read-only, or elements that share an address.
         """
         if given is None:
-            given = np.empty(self._shape, dtype_of(self._argument.type))
+            given, inputs = np.empty(self._shape, dtype_of(self._argument.type)), ()
         array = as_numpy(given, where=self._where)
         self._given = given
         self._check(type_name(array.dtype, where=self._where), array.shape)
         if not array.flags.writeable:
             raise OperandError("is read-only", where=self._where)
-        layout = strided_layout(array, where=self._where)
-        axes = zip(array.strides, array.shape, strict=True)
-        broadcast = any(stride == 0 and size > 1 for stride, size in axes)
-        overlaps = broadcast or (layout is not None and overlaps_itself(layout))
-        if array.size and overlaps:
+        if array.size and overlaps_itself(array):
             raise OperandError(f"elements overlap, strides {array.strides} B", where=self._where)
-        shared = any(i is not None and np.may_share_memory(i, array) for i in inputs)
-        if layout is not None and not shared and self._device.on_host:
-            self.layout, self.buffer = layout, self._device.adopt(window(array, layout))
-        else:
+        layout = strided_layout(array, where=self._where) if self._device.on_host else None
+        if layout is None or _overlap(array, inputs):
             self._through_copy(array)
+        else:
+            self.layout, self.buffer = layout, self._device.adopt(window(array, layout))
         return self
 
     def _through_copy(self, array: np.ndarray) -> None:
@@ -104,3 +105,11 @@ class Result:
             shape = self._copy_to.shape
             self._copy_to[...] = self._device.download(self.buffer, shape, self._copy_to.dtype)
         return self._given
+
+
+def _overlap(array: np.ndarray, inputs: Sequence[Any]) -> bool:
+    """Whether an array may share memory with an operand: a host array, or a buffer it can map."""
+    return any(
+        np.may_share_memory(i if isinstance(i, np.ndarray) else host_memory(i), array)
+        for i in inputs
+    )

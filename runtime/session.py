@@ -13,10 +13,19 @@ import numpy as np
 from dialects.errors import OperandError, PackError, UsageError
 from dialects.expressions import Expression
 from dialects.facts import DeviceFacts
-from dialects.manifest import Record
+from dialects.manifest import Argument, Record
 from dialects.member import Problem, problem
 
-from .arrays import DeviceArray, Layout, as_numpy, check_operand, contiguous, span_bytes
+from .arrays import (
+    DeviceArray,
+    Layout,
+    as_numpy,
+    check_device,
+    check_operand,
+    checked_shape,
+    contiguous,
+    span_bytes,
+)
 from .calls import KernelCall, PreparedOperand
 from .device import Device
 from .dtypes import dtype_of, type_name
@@ -45,7 +54,7 @@ class Session:
 
     def __init__(
         self,
-        packs: Iterable[str | Path],
+        packs: str | Path | Iterable[str | Path],
         device: str = "local-task",
         *,
         store: str | Path | None = None,
@@ -84,7 +93,7 @@ class Session:
         self._scratch = threading.local()
 
     @staticmethod
-    def _open(packs: Iterable[str | Path]) -> dict[str, KernelRef]:
+    def _open(packs: str | Path | Iterable[str | Path]) -> dict[str, KernelRef]:
         kernels: dict[str, KernelRef] = {}
         for path in [packs] if isinstance(packs, str | Path) else packs:
             pack = open_pack(path)
@@ -152,13 +161,22 @@ class Session:
         Raises:
             OperandError: no array, or of a type without kernels.
         """
-        array = np.ascontiguousarray(as_numpy(value, where="array"))
-        layout = self._intern(contiguous(type_name(array.dtype, where="array"), array.shape))
-        return DeviceArray(self.device, self.device.upload(array, span_bytes(layout)), layout)
+        return self._upload(as_numpy(value, where="array"), where="array")
+
+    def _upload(self, array: np.ndarray, *, where: str) -> DeviceArray:
+        layout = self._intern(contiguous(type_name(array.dtype, where=where), array.shape))
+        content = np.ascontiguousarray(array)
+        return DeviceArray(self.device, self.device.upload(content, span_bytes(layout)), layout)
 
     def empty(self, shape: Sequence[int], type_: str) -> DeviceArray:
-        """An uninitialised array on the device; ``type_`` is an element type such as ``f32``."""
-        layout = self._intern(contiguous(type_, tuple(shape)))
+        """An uninitialised array on the device; ``type_`` is an element type such as ``f32``.
+
+        Raises:
+            OperandError: a size that is no whole number or out of range.
+            UnsupportedError: an unknown element type.
+            DeviceError: the device has not that much memory.
+        """
+        layout = self._intern(contiguous(type_, checked_shape(shape, where="array")))
         return DeviceArray(self.device, self.device.allocate(span_bytes(layout)), layout)
 
     def prepare(self, kernel: str, **operands: Any) -> Any:
@@ -167,19 +185,31 @@ class Session:
         One operand gives one :class:`PreparedOperand`, several give a tuple in the given order.
 
         Raises:
-            OperandError: no such operand, or the wrong type or rank.
+            OperandError: none given, no such operand, or the wrong type, rank or session.
         """
         ref = self.reference(kernel)
+        names = ", ".join(a.name for a in ref.entry.inputs)
+        if not operands:
+            raise OperandError(f"kernel '{kernel}': nothing to prepare, has operands: {names}")
         result = []
         for name, value in operands.items():
             argument = next((a for a in ref.entry.inputs if a.name == name), None)
             if argument is None:
-                names = ", ".join(a.name for a in ref.entry.inputs)
                 raise OperandError(f"kernel '{kernel}' has no operand '{name}', has: {names}")
-            array = value if isinstance(value, DeviceArray) else self.array(value)
-            check_operand(array.layout, argument, where=f"kernel '{kernel}' operand '{name}'")
+            array = self._kept(value, argument, where=f"kernel '{kernel}' operand '{name}'")
             result.append(PreparedOperand(kernel, argument, array))
         return result[0] if len(result) == 1 else tuple(result)
+
+    def _kept(self, value: Any, argument: Argument, *, where: str) -> DeviceArray:
+        """One operand to prepare as a device array, checked before it is copied."""
+        if isinstance(value, DeviceArray):
+            check_device(value, self.device, where=where)
+            check_operand(value.layout, argument, where=where)
+            return value
+        array = as_numpy(value, where=where)
+        dense = contiguous(type_name(array.dtype, where=where), array.shape)
+        check_operand(dense, argument, where=where)
+        return self._upload(array, where=where)
 
     def prewarm(self, kernel: str, shapes: Iterable[Sequence[int]]) -> list[Choice]:
         """Choose ahead of the first call, as that call would; sizes in ``dims`` order."""
@@ -205,6 +235,7 @@ class Session:
             problem=at,
             device=self.device.uri,
             verdicts=tuple(self._planner.verdicts(ref, at)),
+            choice=self._planner.known(ref, at, layout_text(ref, dense_layouts(ref, at))),
         )
 
     def override(self, kernel: str, candidate: str | None) -> None:
@@ -222,7 +253,7 @@ class Session:
     def executable(self, kernel: str, record: Record) -> Executable:
         """The loaded code of one candidate."""
         ref = self.reference(kernel)
-        key = (kernel, f"{record.name}@{record.identity.target}")
+        key = (kernel, record.full_name)
         with self._lock:
             if key not in self._executables:
                 self._executables[key] = Executable(self.device, ref.pack, kernel, record)

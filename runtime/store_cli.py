@@ -9,10 +9,11 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from dialects.codec import dumps, encode, loads
-from dialects.errors import StoreError, UsageError
+from dialects.errors import FormatError, StoreError, UsageError
 
 from . import store
 from .console import FAILED, OK, Streams
+from .files import SYSTEM, describe, write_whole
 from .tables import store_table
 
 APP = "tilewright"
@@ -104,10 +105,7 @@ def _verify(args: argparse.Namespace, streams: Streams) -> int:
 
 def _export(args: argparse.Namespace, streams: Streams) -> int:
     data = store.export_all(_directory(args))
-    try:
-        Path(args.file).write_text(dumps(data))
-    except OSError as error:
-        raise StoreError(f"cannot write: {error.strerror}", where=args.file) from None
+    _write(Path(args.file), dumps(data).encode())
     count = len(data.get("entries", ()))
     if args.json:
         streams.json({"exported": count})
@@ -116,12 +114,32 @@ def _export(args: argparse.Namespace, streams: Streams) -> int:
     return OK
 
 
+def _write(path: Path, content: bytes) -> None:
+    """Write an export; what stood there stays until all of it is on disk.
+
+    Raises:
+        StoreError: the system refuses.
+    """
+    try:
+        if path.is_file() or (path.parent.is_dir() and not path.exists()):
+            write_whole(SYSTEM, path, content)
+        else:
+            path.write_bytes(content)  # a device cannot be replaced; for the rest, the reason
+    except OSError as error:
+        raise StoreError(f"cannot write: {describe(error)}", where=str(path)) from None
+
+
 def _import(args: argparse.Namespace, streams: Streams) -> int:
     try:
         text = Path(args.file).read_bytes()
     except OSError as error:
         raise UsageError(f"cannot read: {error.strerror}", where=args.file) from None
-    count = store.import_all(_directory(args), loads(text, where=args.file))
+    data = loads(text, where=args.file)
+    try:
+        count = store.import_all(_directory(args), data)
+    except FormatError as error:
+        where = ": ".join(filter(None, (args.file, error.where)))
+        raise FormatError(error.message, where=where) from None
     if args.json:
         streams.json({"imported": count})
     else:

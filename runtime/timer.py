@@ -51,5 +51,7 @@ def host_bracket(
     count = launches_in((warm - start) - (empty - warm))
     begin = clock()
     executable.repeat(buffers, constants, count)
-    spent = (clock() - begin) - (empty - warm)
-    return Bracket(launches=count, microseconds=max(spent, 0.0) / count * 1e6)
+    spent = clock() - begin
+    net = spent - (empty - warm)
+    # An interruption of the empty call must not make the launches look free.
+    return Bracket(launches=count, microseconds=(net if net > 0 else spent) / count * 1e6)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TextIO
 
-from dialects.errors import Error
+from dialects.errors import Error, PackError
 from dialects.expressions import Expression
 from dialects.manifest import KernelEntry, Record
 from dialects.member import Problem
@@ -49,7 +49,10 @@ class Worker:
         kernel = pack.kernel(request["kernel"])
         problem = Problem(dims=kernel.dims, sizes=tuple(request["sizes"]))
         budget = request["budget_ms"] / 1000
-        records = {r.name: r for r in kernel.members if r.identity.target in request["targets"]}
+        records = {r.full_name: r for r in kernel.members}
+        missing = [n for n in request["names"] if n not in records]
+        if missing:
+            raise PackError(f"the pack has changed, it lacks {', '.join(missing)}")
         wanted = [records[n] for n in request["names"]]
         case = make_case(self._device, kernel, problem)
         workspace = self._workspace(wanted, problem)
@@ -63,12 +66,12 @@ class Worker:
             if right and late():
                 complete = False
                 break
-            self._say({"step": "prove", "name": record.name})
+            self._say({"step": "prove", "name": record.full_name})
             reason = self._prove(pack, kernel, record, case)
             if reason is None:
-                right.append(record.name)
+                right.append(record.full_name)
             else:
-                self._say({"failed": record.name, "reason": reason})
+                self._say({"failed": record.full_name, "reason": reason})
 
         def probe(name: str) -> float | str:
             self._say({"step": "time", "name": name})
@@ -97,7 +100,7 @@ class Worker:
         return self._packs[path]
 
     def _executable(self, pack: Pack, kernel: KernelEntry, record: Record) -> Executable:
-        key = (str(pack.path), kernel.kernel, f"{record.name}@{record.identity.target}")
+        key = (str(pack.path), kernel.kernel, record.full_name)
         if key not in self._loaded:
             self._loaded[key] = Executable(self._device, pack, kernel.kernel, record)
         return self._loaded[key]
@@ -110,9 +113,10 @@ class Worker:
     def _prove(self, pack: Pack, kernel: KernelEntry, record: Record, case: Case) -> str | None:
         try:
             executable = self._executable(pack, kernel, record)
-            code = record.identity.code_hash or ""
+            # Of the module: what the host does around the device's code is proven too.
+            code = record.files.sha256[record.files.vmfb] if record.files else ""
             if code not in self._proven:
-                small = make_case(self._device, kernel, awkward_problem(kernel, record.tile))
+                small = make_case(self._device, kernel, awkward_problem(kernel, record))
                 reason = prove(self._device, executable, small, whole=True)
                 if reason is not None:
                     return f"{reason} at {small.problem.text}"
@@ -141,6 +145,8 @@ def serve(uri: str, lines: Iterable[str], out: TextIO) -> int:
             worker.trial(json.loads(line))
         except Error as error:
             say({"error": str(error)})
+        except Exception as error:  # such as too little memory: it costs one answer, and says so
+            say({"error": f"{type(error).__name__}: {error}"})
     return 0
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
 from golden_files import UPDATE, Golden
+from packs import Packs, build_packs
 from vulkan_device import vulkan_device as name_of_vulkan_device
 
 
@@ -41,6 +43,18 @@ def vulkan_device() -> str:
     """The URI of a Vulkan device that is there."""
     _require_vulkan()
     return "vulkan"
+
+
+@pytest.fixture(scope="session")
+def compile_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A compile cache of this run, so that a module is compiled once."""
+    return tmp_path_factory.mktemp("compile-cache")
+
+
+@pytest.fixture(scope="session")
+def packs(tmp_path_factory: pytest.TempPathFactory, compile_cache: Path) -> Packs:
+    """A pack for each sample; tests share them and must not change them."""
+    return build_packs(tmp_path_factory.mktemp("packs"), compile_cache)
 
 
 @pytest.fixture

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import msgpack
 from elftools.common.exceptions import ELFError
+from elftools.elf.constants import SH_FLAGS
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection, SymbolTableSection
 
@@ -36,7 +39,24 @@ def read_hsaco(code: bytes, *, where: str) -> HsacoReading:
     Raises:
         FormatError: no ELF, or no AMD GPU metadata in it.
     """
-    data = _metadata(_elf(code, where), where)
+    with _reading(where):
+        return _hsaco(_metadata(_elf(code, where), where))
+
+
+@contextmanager
+def _reading(where: str) -> Iterator[None]:
+    """The ELF and MessagePack readers raise whatever a damaged field leads them into."""
+    try:
+        yield
+    except FormatError:
+        raise
+    except Exception as error:
+        raise FormatError(
+            f"damaged code object: {type(error).__name__}: {error}", where=where
+        ) from None
+
+
+def _hsaco(data: dict[str, Any]) -> HsacoReading:
     kernel = data["amdhsa.kernels"][0]
     required = kernel.get(".reqd_workgroup_size")
     threads = kernel.get(".max_flat_workgroup_size")
@@ -44,11 +64,11 @@ def read_hsaco(code: bytes, *, where: str) -> HsacoReading:
         threads = required[0] * required[1] * required[2]
     spilled = kernel[".vgpr_spill_count"] + kernel[".sgpr_spill_count"]
     return HsacoReading(
-        isa=data["amdhsa.target"].rpartition("-")[2],
+        isa=data["amdhsa.target"].partition(":")[0].rpartition("-")[2],
         registers=kernel[".vgpr_count"],
         sgprs=kernel[".sgpr_count"],
-        # what was spilled lives in scratch; 4 bytes a register is the least it can take
-        spill_bytes=max(4 * spilled, kernel[".private_segment_fixed_size"] if spilled else 0),
+        # scalar registers spill into lanes of vector ones first, which takes no scratch memory
+        spill_bytes=kernel[".private_segment_fixed_size"] if spilled else 0,
         static_shared_bytes=kernel[".group_segment_fixed_size"],
         wave_width=kernel[".wavefront_size"],
         threads=threads,
@@ -78,25 +98,35 @@ def _metadata(elf: ELFFile, where: str) -> dict[str, Any]:
 
 
 def elf_hash(code: bytes, *, where: str) -> str:
-    """sha256 of every function's machine code, in order of size and content, without names."""
-    elf = _elf(code, where)
-    table = elf.get_section_by_name(".symtab") or elf.get_section_by_name(".dynsym")
-    bodies: list[bytes] = []
-    for symbol in table.iter_symbols() if isinstance(table, SymbolTableSection) else ():
-        if symbol["st_info"]["type"] == "STT_FUNC" and symbol["st_size"]:
-            bodies.append(_bytes_at(elf, symbol["st_value"], symbol["st_size"]))
-    if not bodies:
-        text = elf.get_section_by_name(".text")
-        bodies = [text.data()] if text is not None else []
-    digest = hashlib.sha256()
-    for body in sorted(bodies):
-        digest.update(len(body).to_bytes(8, "little") + body)
+    """sha256 of the machine code and the constants that it reads, without symbols and notes.
+
+    Local functions have no symbols of their own, so whole sections count. A kernel descriptor holds
+    the distance to its code, which the length of names changes: that one field is left out.
+
+    Raises:
+        FormatError: no ELF, or one without code.
+    """
+    with _reading(where):
+        elf = _elf(code, where)
+        digest = hashlib.sha256()
+        executable = 0
+        for section in elf.iter_sections():
+            runs = bool(section["sh_flags"] & SH_FLAGS.SHF_EXECINSTR)
+            if runs or section.name.startswith(".rodata"):
+                content = _without_entries(section.data(), section["sh_addr"], elf)
+                digest.update(len(content).to_bytes(8, "little") + content)
+                executable += runs * len(content)
+    if not executable:
+        raise FormatError("the code object holds no code", where=where)
     return digest.hexdigest()
 
 
-def _bytes_at(elf: ELFFile, address: int, size: int) -> bytes:
-    for segment in elf.iter_segments():
-        start = segment["p_vaddr"]
-        if segment["p_type"] == "PT_LOAD" and start <= address < start + segment["p_filesz"]:
-            return segment.data()[address - start : address - start + size]
-    return b""
+def _without_entries(content: bytes, address: int, elf: ELFFile) -> bytes:
+    """Zero the entry offset (bytes 16 to 24) of every AMD GPU kernel descriptor in a section."""
+    result = bytearray(content)
+    table = elf.get_section_by_name(".symtab") or elf.get_section_by_name(".dynsym")
+    for symbol in table.iter_symbols() if isinstance(table, SymbolTableSection) else ():
+        start = symbol["st_value"] - address + 16
+        if symbol.name.endswith(".kd") and start >= 0 and start + 8 <= len(result):
+            result[start : start + 8] = bytes(8)
+    return bytes(result)

@@ -24,7 +24,7 @@ _TYPE_INT, _TYPE_FLOAT, _TYPE_VECTOR, _TYPE_ARRAY, _TYPE_STRUCT, _TYPE_POINTER =
     30,
     32,
 )
-_CONSTANT, _VARIABLE, _DECORATE = 43, 59, 71
+_CONSTANT, _FUNCTION_END, _VARIABLE, _DECORATE = 43, 56, 59, 71
 _LOCAL_SIZE_MODE = 17
 _WORKGROUP_CLASS = 4
 _ARRAY_STRIDE = 6
@@ -46,9 +46,15 @@ def read_spirv(code: bytes, *, where: str) -> SpirvReading:
     """Read a module.
 
     Raises:
-        FormatError: no SPIR-V, or cut off.
+        FormatError: no SPIR-V, cut off, or with an id that nothing defines.
     """
-    words = _words(code, where)
+    try:
+        return _read(spirv_words(code, where=where), where)
+    except (IndexError, KeyError, RecursionError) as error:
+        raise FormatError(f"damaged SPIR-V: {type(error).__name__}", where=where) from None
+
+
+def _read(words: tuple[int, ...], where: str) -> SpirvReading:
     types: dict[int, tuple[int, ...]] = {}
     constants: dict[int, int] = {}
     strides: dict[int, int] = {}
@@ -56,7 +62,8 @@ def read_spirv(code: bytes, *, where: str) -> SpirvReading:
     capabilities: list[int] = []
     local_size: tuple[int, ...] | None = None
     opcodes: Counter[int] = Counter()
-    for opcode, operands in _instructions(words, where):
+    opcode = 0
+    for opcode, operands in spirv_instructions(words, where=where):
         opcodes[opcode] += 1
         if opcode == _CAPABILITY:
             capabilities.append(operands[0])
@@ -70,6 +77,8 @@ def read_spirv(code: bytes, *, where: str) -> SpirvReading:
             variables.append(operands[0])
         elif _TYPE_INT <= opcode <= _TYPE_POINTER:
             types[operands[0]] = (opcode, *operands[1:])
+    if opcode != _FUNCTION_END:
+        raise FormatError("SPIR-V is cut off: it does not end with a function", where=where)
     sizes = _Sizes(types, constants, strides)
     version = words[1]
     return SpirvReading(
@@ -81,7 +90,8 @@ def read_spirv(code: bytes, *, where: str) -> SpirvReading:
     )
 
 
-def _words(code: bytes, where: str) -> tuple[int, ...]:
+def spirv_words(code: bytes, *, where: str) -> tuple[int, ...]:
+    """The words of a module, after a check of its size and magic number."""
     if len(code) < 20 or len(code) % 4:
         raise FormatError(f"SPIR-V of {len(code)} bytes is cut off", where=where)
     words = struct.unpack(f"<{len(code) // 4}I", code)
@@ -90,7 +100,10 @@ def _words(code: bytes, where: str) -> tuple[int, ...]:
     return words
 
 
-def _instructions(words: tuple[int, ...], where: str) -> Iterator[tuple[int, tuple[int, ...]]]:
+def spirv_instructions(
+    words: tuple[int, ...], *, where: str
+) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """(opcode, operands) of each instruction in order."""
     position = 5
     while position < len(words):
         count = words[position] >> 16

@@ -6,13 +6,11 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from dialects.codec import encode
-from dialects.errors import Error
-from dialects.member import Tile
-from dialects.operands import Contraction
+from dialects.errors import Error, UnsupportedError
 
 from .. import attributes
 from ..candidate import CandidateInfo
-from ..ir import attribute_value, functions, location, mlir, parse_module, symbol, to_attribute
+from ..ir import functions, location, mlir, parse_module, symbol, to_attribute
 from ..pipeline import Report
 from ..target import Target, module_attributes, parse_target
 from ..tiles import body_named
@@ -43,11 +41,15 @@ class EmitBody:
 
     def _emit(self, function: mlir.Operation, target: Target, report: Report) -> None:
         where = location(function, report.source)
-        contraction = attributes.get(function, "contraction", Contraction, where=where)
-        tile = attributes.get(function, "tile", Tile, where=where)
-        kernel = attribute_value(function.attributes["xpu.family"])
-        body = body_named(attribute_value(function.attributes["xpu.body"]), where=where)
         declared = attributes.declarations(function, where=where)
+        contraction = attributes.contraction_of(function, where=where)
+        tile = attributes.tile_of(function, where=where)
+        kernel = attributes.text_of(function, "family", where=where)
+        body = body_named(attributes.text_of(function, "body", where=where), where=where)
+        refusal = body.refusal(contraction, tile, target)
+        if target.backend not in body.backends or refusal is not None:
+            why = refusal or f"body {body.name} does not serve {target.backend}"
+            raise UnsupportedError(f"kernel '{kernel}': member {tile.name}: {why}", where=where)
         emitted = body.emit(kernel, contraction, tile, target)
         text = f"module attributes {{{module_attributes(target)}}} {{\n{emitted.text}\n}}"
         parsed = parse_module(text, f"{where}: body {body.name}", function.context)

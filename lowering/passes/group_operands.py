@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dialects.errors import Error
+from dialects.operands import Contraction
 
 from .. import attributes
 from ..contractions import read_contraction
@@ -30,13 +31,16 @@ class GroupOperands:
                 continue
             where = location(function, report.source)
             try:
-                declared = attributes.declarations(function, where=where)
-                contraction = read_contraction(function, declared.dims)
+                contraction = _read(function, where)
             except Error as error:
-                report.fail(
-                    type(error)(
-                        f"kernel '{symbol(function)}': {error.message}", where=error.where or where
-                    )
-                )
+                report.fail(error)
                 continue
             attributes.put(function, "contraction", contraction)
+
+
+def _read(function: mlir.Operation, where: str) -> Contraction:
+    declared = attributes.declarations(function, where=where)
+    try:
+        return read_contraction(function, declared.dims)
+    except Error as error:
+        raise type(error)(f"kernel '{symbol(function)}': {error.message}", where=where) from None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from dialects.declarations import Declarations, check_requires
-from dialects.errors import Error, UnsupportedError
+from dialects.declarations import check_requires
+from dialects.errors import Error, UnsupportedError, UsageError
 from dialects.member import Member
-from dialects.operands import Contraction
+from dialects.operands import TIERS, Contraction
 
 from .. import attributes
 from ..ir import functions, location, mlir, symbol, to_attribute
@@ -35,6 +34,7 @@ class Instantiate:
 
     def run(self, module: mlir.Operation, report: Report) -> None:
         target = self.resolved or parse_target(self.target)
+        self._check_options()
         for function in functions(module):
             if "xpu.contraction" not in function.attributes:
                 continue
@@ -44,20 +44,33 @@ class Instantiate:
             except Error as error:
                 report.fail(error)
 
+    def _check_options(self) -> None:
+        if self.tier not in ("", *TIERS):
+            raise UsageError(f"tier '{self.tier}' is not one of {', '.join(TIERS)}")
+        if self.body:
+            body_named(self.body)
+
+    def _asks_for(self, body: TileBody) -> bool:
+        return self.tier in ("", body.tier) and self.body in ("", body.name)
+
     def _expand(self, function: mlir.Operation, target: Target, where: str, report: Report) -> None:
         declared = attributes.declarations(function, where=where)
-        contraction = attributes.get(function, "contraction", Contraction, where=where)
+        contraction = attributes.contraction_of(function, where=where)
         kernel = symbol(function)
-        made: list[str] = []
+        made: set[str] = set()
         reasons: list[str] = []
-        for member, body in self._pairs(declared, target, where, reasons):
-            refusal = body.refusal(contraction, member.tile, target)
-            if refusal is not None:
-                reasons.append(f"member {member.name}: {refusal}")
-                if member.body is not None:
-                    raise UnsupportedError(f"kernel '{kernel}': {reasons[-1]}", where=where)
+        for member in declared.members:
+            if not member.allows(target.backend):
                 continue
-            made.append(self._clone(function, kernel, member, body))
+            check_requires(declared.requires, member, target.backend, target.wave, where=where)
+            bodies, refusals = self._bodies(member, contraction, target, where)
+            for body in bodies:
+                name = f"{kernel}__{member.name}__{body.name}"
+                if name not in made:  # entries may meet in one tile and body
+                    self._clone(function, name, kernel, member, body)
+                made.add(name)
+            if not bodies:
+                reasons.append(f"member {member.name}: {'; '.join(refusals)}")
         if not made:
             why = "; ".join(reasons) or "xpu.instantiate lists no member for this backend"
             raise UnsupportedError(
@@ -67,25 +80,36 @@ class Instantiate:
             report.note(f"{kernel} on {target.name}: {reason}")
         function.erase()
 
-    def _pairs(
-        self, declared: Declarations, target: Target, where: str, reasons: list[str]
-    ) -> Iterator[tuple[Member, TileBody]]:
-        for member in declared.members:
-            if not member.allows(target.backend):
-                continue
-            check_requires(declared.requires, member, target.backend, target.wave, where=where)
-            if member.body is not None:
-                body_named(member.body, where=where)
-            for body in BODIES:
-                if target.backend not in body.backends or member.body not in (None, body.name):
-                    continue
-                if self.tier not in ("", body.tier) or self.body not in ("", body.name):
-                    reasons.append(f"member {member.name}: {body.name} was not asked for")
-                    continue
-                yield member, body
+    def _bodies(
+        self, member: Member, contraction: Contraction, target: Target, where: str
+    ) -> tuple[list[TileBody], list[str]]:
+        """The bodies that serve a member, and why the others do not.
 
-    def _clone(self, function: mlir.Operation, kernel: str, member: Member, body: TileBody) -> str:
-        name = f"{kernel}__{member.name}__{body.name}"
+        Raises:
+            UnsupportedError: the member names its body, and that one cannot serve it.
+        """
+        only = body_named(member.body, where=where) if member.body is not None else None
+        bodies: list[TileBody] = []
+        refusals: list[str] = []
+        for body in BODIES:
+            if target.backend not in body.backends or member.body not in (None, body.name):
+                continue
+            if not self._asks_for(body):
+                refusals.append(f"{body.name} was not asked for")
+                continue
+            refusal = body.refusal(contraction, member.tile, target)
+            if refusal is None:
+                bodies.append(body)
+            else:
+                refusals.append(refusal)
+        if only is not None and not bodies and self._asks_for(only):
+            why = refusals[0] if refusals else f"body {only.name} does not serve {target.backend}"
+            raise UnsupportedError(f"member {member.name}: {why}", where=where)
+        return bodies, refusals or ["no body serves it"]
+
+    def _clone(
+        self, function: mlir.Operation, name: str, kernel: str, member: Member, body: TileBody
+    ) -> None:
         copy = function.clone(mlir.InsertionPoint(function))
         copy.attributes["sym_name"] = to_attribute(name)
         for key in ("instantiate", "instantiate_max"):
@@ -94,4 +118,3 @@ class Instantiate:
         attributes.put(copy, "family", kernel)
         attributes.put(copy, "tile", member.tile)
         attributes.put(copy, "body", body.name)
-        return name

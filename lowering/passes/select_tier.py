@@ -33,7 +33,7 @@ class SelectTier:
             if "xpu.contraction" not in function.attributes:
                 continue
             where = location(function, report.source)
-            contraction = attributes.get(function, "contraction", Contraction, where=where)
+            contraction = attributes.contraction_of(function, where=where)
             group = classify(contraction, target)
             attributes.put(function, "groups", [group])
             report.note(f"{contraction.signature} on {target.name}: {group.tier}, {group.reason}")

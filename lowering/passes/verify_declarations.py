@@ -8,7 +8,7 @@ from typing import ClassVar
 from dialects.errors import DeclarationError, Error
 
 from .. import attributes
-from ..ir import functions, location, mlir, symbol
+from ..ir import attribute_names, location, mlir, operations, symbol
 from ..pipeline import Report
 
 
@@ -24,23 +24,29 @@ class VerifyDeclarations:
 
     def run(self, module: mlir.Operation, report: Report) -> None:
         kernels = 0
-        for function in functions(module):
-            where = location(function, report.source)
-            names = [k if isinstance(k, str) else k.name for k in function.attributes]
-            declared = [n for n in names if n.startswith("xpu.")]
-            if not declared:
-                continue
-            kernels += 1
+        for op in operations(module):
+            where = location(op, report.source)
             try:
-                attributes.declarations(function, where=where)
-                if not attributes.is_kernel(function):
-                    raise DeclarationError(
-                        f"function '{symbol(function)}' has {declared[0]} but no xpu.kernel",
-                        where=where,
-                    )
+                kernels += _declares_kernel(op, module, where)
             except Error as error:
-                report.fail(error)
-        if not kernels:
+                report.fail(type(error)(error.message, where=error.where or where))
+        if not kernels and not report.errors:
             report.fail(
                 DeclarationError("the module has no function with xpu.kernel", where=report.source)
             )
+
+
+def _declares_kernel(op: mlir.Operation, module: mlir.Operation, where: str) -> bool:
+    """Whether the op is a kernel whose declarations are right; declarations stand nowhere else."""
+    declared = [n for n in attribute_names(op) if n.startswith("xpu.")]
+    if op.name != "func.func" or op.parent != module:
+        if declared:
+            raise DeclarationError(
+                f"{declared[0]} belongs on a function of the outermost module, found on '{op.name}'"
+            )
+        return False
+    if declared and not attributes.is_kernel(op):
+        raise DeclarationError(f"function '{symbol(op)}' has {declared[0]} but no xpu.kernel")
+    if declared:
+        attributes.declarations(op, where=where)
+    return bool(declared)

@@ -3,12 +3,18 @@
 from dialects.errors import UnsupportedError
 
 from .body import Emitted, TileBody
+from .coop_matrix import CoopMatrixBody, CoopMatrixNarrowBody
 from .cpu_mmt4d import CpuMmt4dBody
 from .software import SoftwareBody
 
 __all__ = ["BODIES", "Emitted", "TileBody", "body_named"]
 
-BODIES: tuple[TileBody, ...] = (SoftwareBody(), CpuMmt4dBody())
+BODIES: tuple[TileBody, ...] = (
+    CoopMatrixBody(),
+    CoopMatrixNarrowBody(),
+    SoftwareBody(),
+    CpuMmt4dBody(),
+)
 
 
 def body_named(name: str, *, where: str | None = None) -> TileBody:

@@ -43,3 +43,11 @@ class TileBody(Protocol):
     def emit(self, kernel: str, contraction: Contraction, tile: Tile, target: Target) -> Emitted:
         """The candidate's module text; call only when :meth:`refusal` is None."""
         ...
+
+
+def refused_types(contraction: Contraction, body: str) -> str | None:
+    """Why a body without 8-bit floats cannot take the operands, or None when it can."""
+    for operand in contraction.operands:
+        if operand.type.startswith("f8"):
+            return f"{body} has no {operand.type} ('{operand.name}')"
+    return None

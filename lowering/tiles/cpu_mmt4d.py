@@ -17,7 +17,7 @@ from dialects.operands import Contraction, Tier
 from dialects.types import element_type
 
 from ..target import Target
-from .body import Emitted
+from .body import Emitted, refused_types
 from .cpu_kernels import Multiply, PanelCopy, Panels
 from .epilogue import compute_type
 from .host_entry import HostFunction, Tensor, executable
@@ -49,9 +49,10 @@ class CpuMmt4dBody:
             return f"inner tile {tile.thread_m}x{tile.thread_n} does not divide {tile.m}x{tile.n}"
         if tile.thread_m * tile.thread_n > MAX_ACCUMULATORS:
             return f"inner tile {tile.thread_m}x{tile.thread_n} > {MAX_ACCUMULATORS} elements"
-        if contraction.a.type.startswith("f8") or contraction.b.type.startswith("f8"):
-            return f"cpu_mmt4d does not read {contraction.a.type}"
-        return None
+        for operand in contraction.extras:
+            if contraction.n in operand.dims[:-1]:
+                return f"cpu_mmt4d reads rows, {contraction.n} must be the last of {operand.dims}"
+        return refused_types(contraction, self.name)
 
     def emit(self, kernel: str, contraction: Contraction, tile: Tile, target: Target) -> Emitted:
         """See :class:`.body.TileBody`."""
@@ -186,7 +187,8 @@ class _Candidate:
             offset = host.integer(count_a)
             space = b = self._pack_on(host, "b", b, space, offset)
         done = host.dispatch(
-            "@mmt4d::@mmt4d",
+            "mmt4d",
+            "mmt4d",
             workload=[batch, values[c.m], values[c.n]],
             constants=[*host.scalars(), offset],
             reads=[space, b, *extras],
@@ -210,7 +212,8 @@ class _Candidate:
         _, outer, tile = self.panels.side(side)
         batch = self.contraction.batch
         return host.dispatch(
-            f"@pack_{side}::@pack_{side}",
+            f"pack_{side}",
+            f"pack_{side}",
             workload=[
                 host.ir.ceildiv(host.values[outer], tile),
                 host.values[batch] if batch else 1,

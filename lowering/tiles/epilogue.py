@@ -60,12 +60,13 @@ def apply_epilogue(
     *,
     lanes: int,
     load: LoadOperand,
+    current: str | None = None,
 ) -> str:
-    """Map one accumulated value (of :func:`compute_type`) to one stored value of C.
+    """Map one accumulated value (of type ``current`` or :func:`compute_type`) to one stored in C.
 
     A narrow accumulator is rounded to its own type before the epilogue reads it, as the IR says.
     """
-    current = compute_type(contraction)
+    current = current or compute_type(contraction)
     if contraction.accumulator != current:
         value = convert(ir, value, current, contraction.accumulator, lanes)
         current = contraction.accumulator

@@ -63,20 +63,21 @@ class HostFunction:
 
     def dispatch(
         self,
-        kernel: str,
+        executable: str,
+        entry: str,
         *,
         workload: Sequence[Index],
         constants: Sequence[str],
         reads: Sequence[Tensor],
         writes: Tensor,
     ) -> Tensor:
-        """Launch ``@executable::@entry`` in place on ``writes``; the result replaces it."""
+        """Launch ``entry`` in place on ``writes``; the result replaces it."""
         ir = self.ir
         load = ", ".join(ir.index(w) for w in workload)
         operands = ", ".join([*constants, *(t.name for t in [*reads, writes])])
         types = ", ".join(["i32"] * len(constants) + [t.typed for t in [*reads, writes]])
         result = ir.value(
-            f"flow.dispatch {kernel}[{load}]({operands}) : ({types})"
+            f"flow.dispatch @{symbol_of(executable)}::@{entry}[{load}]({operands}) : ({types})"
             f" -> {writes.name}{{{writes.count}}}"
         )
         return Tensor(name=result, element=writes.element, count=writes.count)
@@ -187,7 +188,12 @@ def _await(fence: str, *, indent: int) -> str:
 
 
 def _scalar(name: str) -> str:
-    return f"%{name.replace('.', '_')}_i32"
+    return f"%{name}_i32"
+
+
+def symbol_of(executable: str) -> str:
+    """The symbol of an executable: no kernel and no host function can be called like it."""
+    return f"__{executable}"
 
 
 def executable(
@@ -199,6 +205,7 @@ def executable(
     grid: Callable[[KernelText, list[str]], Sequence[Index]],
     block: Sequence[int] | None,
     body: str,
+    wave: int | None = None,
     attributes: str = "",
 ) -> str:
     """A ``hal.executable.source`` with one export whose grid is computed from the workload.
@@ -212,11 +219,12 @@ def executable(
     signature = ", ".join(["%device: !hal.device", *(f"{n}: index" for n in names)])
     size = list(block) if block else None
     hint = f" workgroup_size = {size}" if size else ""
+    hint += f" subgroup_size = {wave}" if wave else ""
     sizes = ", ".join(f"{s} : index" for s in block or ())
     tail = f" <workgroup_size = [{sizes}]>" if block else ""
     info = f"#iree_codegen.translation_info<pipeline = #iree_codegen.no_pipeline{hint}>"
     return (
-        f"hal.executable.source private @{name} {{\n"
+        f"hal.executable.source private @{symbol_of(name)} {{\n"
         f"  hal.executable.export public @{entry} ordinal(0) layout({layout})"
         f" count({signature}) -> (index, index, index) {{\n{ir.text()}\n  }}{tail}\n"
         f"  builtin.module {{\n"

@@ -82,16 +82,18 @@ def bind_buffer(
     type_name: str,
     count: Index,
     read_only: bool,
+    unit: tuple[str, int] | None = None,
 ) -> str:
-    """A flat view of one binding.
+    """A flat view of one binding, by elements or by ``unit``: an MLIR type and its bytes.
 
     Callers own the buffers and may pass a window of one, so only the element's alignment holds.
     """
     flags = "flags(ReadOnly) " if read_only else ""
     element = element_type(type_name)
+    mlir, nbytes = unit or (element.mlir, element.bytes)
     return ir.value(
         f"hal.interface.binding.subspan layout({layout}) binding({binding}) "
-        f"alignment({element.bytes}) offset({ir.index(0)}) {flags}"
-        f": memref<?x{element.mlir}, {STORAGE}>{{{ir.index(count)}}}",
+        f"alignment({nbytes}) offset({ir.index(0)}) {flags}"
+        f": memref<?x{mlir}, {STORAGE}>{{{ir.index(count)}}}",
         "buf",
     )

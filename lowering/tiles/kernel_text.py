@@ -21,7 +21,7 @@ class KernelText:
     def name(self, hint: str = "v") -> str:
         """A name that nothing else uses."""
         self._count += 1
-        return f"%{hint}{self._count}"
+        return f"%{hint}_{self._count}"  # never one of the constants, whose names are %c<n>
 
     def emit(self, text: str) -> None:
         """Add one line."""
@@ -158,5 +158,5 @@ def _literal(value: str | int | float, type_: str) -> str:
     if isinstance(value, str):
         return value
     scalar = type_[:-1].rpartition("x")[2] if type_.startswith("vector") else type_
-    text = f"{float(value):e}" if scalar[0] in "fb" else str(int(value))
+    text = f"{float(value):.16e}" if scalar[0] in "fb" else str(int(value))
     return f"dense<{text}>" if type_.startswith("vector") else text

@@ -11,15 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from dialects.expressions import ceildiv
 from dialects.manifest import Footprint, Launch, Needs
 from dialects.member import Tile
 from dialects.operands import Contraction, Operand, OperandGroup, Tier
 from dialects.types import element_type
 
 from ..target import Target
-from .body import Emitted
+from .body import Emitted, refused_types
 from .epilogue import apply_epilogue, compute_type, convert
-from .host_entry import HostFunction, Tensor, executable
+from .gemm_launch import gemm_executable, gemm_grid, gemm_host
 from .interface import (
     SHARED,
     STORAGE,
@@ -33,6 +34,7 @@ from .interface import (
 from .kernel_text import Index, KernelText
 
 ENTRY = "gemm"
+MAX_UNROLLED = 1024  # elements of a lane's tile, or staged by a lane: the text holds each of them
 STORAGE_FEATURES = {8: "b8", 16: "b16", 64: "b64"}  # storage widths a device may lack
 
 
@@ -50,12 +52,13 @@ class SoftwareBody:
             return "the software tile needs thread_m and thread_n"
         if tile.m % tile.thread_m or tile.n % tile.thread_n:
             return f"thread tile {tile.thread_m}x{tile.thread_n} does not divide {tile.m}x{tile.n}"
-        if element_type(contraction.a.type).bits < 8 or element_type(contraction.a.type).name in (
-            "f8e4m3",
-            "f8e5m2",
-        ):
-            return f"the software tile does not read {contraction.a.type}"
-        return None
+        if tile.thread_m * tile.thread_n > MAX_UNROLLED:
+            return f"thread tile {tile.thread_m}x{tile.thread_n} > {MAX_UNROLLED} elements"
+        threads = (tile.m // tile.thread_m) * (tile.n // tile.thread_n)
+        staged = ceildiv(tile.k * max(tile.m, tile.n), threads)
+        if staged > MAX_UNROLLED:
+            return f"each of {threads} lanes would stage {staged} > {MAX_UNROLLED} elements"
+        return refused_types(contraction, self.name)
 
     def emit(self, kernel: str, contraction: Contraction, tile: Tile, target: Target) -> Emitted:
         """See :class:`.body.TileBody`."""
@@ -63,18 +66,11 @@ class SoftwareBody:
         constants = constant_names(contraction)
         layout = layout_text(len(constants), len(contraction.operands) - 1)
         body = _Kernel(contraction, tile, threads, layout).emit()
-        batched = contraction.batch is not None
-
-        def grid(ir: KernelText, sizes: list[str]) -> list[Index]:
-            m, n = sizes[-2:]
-            return [ir.ceildiv(n, tile.n), ir.ceildiv(m, tile.m), sizes[0] if batched else 1]
-
-        code = executable(
-            name="kernel",
+        code = gemm_executable(
+            contraction,
+            tile,
             entry=ENTRY,
             layout=layout,
-            workload=3 if batched else 2,
-            grid=grid,
             block=(threads, 1, 1),
             body=body,
             # ptxas holds a 256-thread kernel to 128 registers unless told that one block will do
@@ -83,14 +79,10 @@ class SoftwareBody:
         shared = tile.k * (tile.m + tile.n) * element_type(compute_type(contraction)).bytes
         dynamic = target.backend == "cuda"  # NVPTX puts workgroup memory in the dynamic block
         return Emitted(
-            text=code + _host(kernel, contraction),
+            text=code + gemm_host(kernel, contraction, ENTRY),
             launch=Launch(
                 entry=ENTRY,
-                grid=(
-                    f"ceildiv({contraction.n}, {tile.n})",
-                    f"ceildiv({contraction.m}, {tile.m})",
-                    contraction.batch or "1",
-                ),
+                grid=gemm_grid(contraction, tile),
                 block=(threads, 1, 1),
                 dynamic_shared_bytes=shared if dynamic else 0,
                 bindings=tuple(o.name for o in contraction.operands),
@@ -130,21 +122,6 @@ def storage_needs(contraction: Contraction, target: Target) -> tuple[str, ...]:
     needs |= {"fp64" for t in types if t.name == "f64"}
     needs |= {"int8" for t in types if t.bits == 8}
     return tuple(sorted(needs - {"b64"}))
-
-
-def _host(kernel: str, contraction: Contraction) -> str:
-    host = HostFunction(contraction)
-    reads: list[Tensor] = [host.operand(o) for o in contraction.operands[:-1]]
-    result = host.operand(contraction.c, consume=True)
-    sizes = ([contraction.batch] if contraction.batch else []) + [contraction.m, contraction.n]
-    done = host.dispatch(
-        f"@kernel::@{ENTRY}",
-        workload=[host.values[s] for s in sizes],
-        constants=host.scalars(),
-        reads=reads,
-        writes=result,
-    )
-    return host.finish(kernel, done, repeat=True)
 
 
 class _Kernel:

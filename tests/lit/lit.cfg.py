@@ -31,6 +31,7 @@ config.substitutions += [
     ("%filecheck", f"{python} -m filecheck --enable-var-scope --dump-input=fail"),
     ("%python", python),
     ("%samples", shlex.quote(str(checkout / "samples"))),
+    ("%facts", shlex.quote(str(suite.parent / "fixtures" / "facts"))),
 ]
 
 # lit starts from an almost empty environment. What picks a device or a BLAS kernel must be the same

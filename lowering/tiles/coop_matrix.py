@@ -1,0 +1,156 @@
+"""The Vulkan native body: VK_KHR_cooperative_matrix at a config that the driver lists.
+
+A workgroup of waves_m x waves_n waves computes an m x n tile of C. A and B are staged in workgroup
+memory, double-buffered, in their own type; each wave multiplies whole matrix instructions. Results
+leave through a workgroup slot a wave, because a cooperative store takes a stride that is known when
+compiling, and so that edges and the epilogue are per element.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dialects.facts import MatrixConfig
+from dialects.manifest import Footprint, Launch, Needs
+from dialects.member import Tile
+from dialects.operands import Contraction, OperandGroup, Tier
+from dialects.types import element_type
+
+from ..target import Target
+from .body import Emitted
+from .coop_kernel import WIDE_BYTES, CoopKernel, CoopShape
+from .gemm_launch import gemm_executable, gemm_grid, gemm_host
+from .interface import constant_names, layout_text
+from .software import storage_needs
+
+ENTRY = "gemm"
+_BITS = {"f16", "i8", "u8"}  # operand types that gpu.mma_matrix has; bf16 and f8 it lacks
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoopMatrixBody:
+    """Cooperative matrices, staged and double-buffered, copied 16 bytes at a time."""
+
+    name: ClassVar[str] = "coop_matrix"
+    wide: ClassVar[bool] = True
+    tier: ClassVar[Tier] = "native"
+    backends: ClassVar[tuple[str, ...]] = ("vulkan",)
+
+    def refusal(self, contraction: Contraction, tile: Tile, target: Target) -> str | None:
+        """Needs a listed config, a known wave width, and waves that split the tile into it."""
+        if target.facts.wave_widths is None:
+            return "cooperative matrices need a known wave width, use a facts file or a device"
+        if not tile.waves_m or not tile.waves_n:
+            return "coop_matrix needs waves_m and waves_n"
+        if contraction.a.type not in _BITS:
+            return f"gpu.mma_matrix has no {contraction.a.type} operand"
+        if not listed(contraction, target):
+            return f"the driver lists no config for {contraction.signature}"
+        if chosen_config(contraction, tile, target) is None:
+            return f"no listed config for {contraction.signature} divides the wave tile"
+        per = WIDE_BYTES // element_type(contraction.a.type).bytes
+        if self.wide and (tile.m % per or tile.n % per or tile.k % per):
+            return f"copies of {WIDE_BYTES} bytes need a tile in multiples of {per}"
+        return None
+
+    def emit(self, kernel: str, contraction: Contraction, tile: Tile, target: Target) -> Emitted:
+        """See :class:`.body.TileBody`."""
+        config = chosen_config(contraction, tile, target)
+        assert config is not None
+        shape = CoopShape(
+            tile=tile,
+            m=config.m,
+            n=config.n,
+            k=config.k,
+            wave=target.wave,
+            type=contraction.a.type,
+            wide=self.wide,
+        )
+        constants = constant_names(contraction)
+        layout = layout_text(len(constants), len(contraction.operands) - 1)
+        body = CoopKernel(contraction, shape, layout).text()
+        code = gemm_executable(
+            contraction,
+            tile,
+            entry=ENTRY,
+            layout=layout,
+            block=(shape.threads, 1, 1),
+            body=body,
+            wave=target.wave,
+        )
+        return Emitted(
+            text=code + gemm_host(kernel, contraction, ENTRY),
+            launch=Launch(
+                entry=ENTRY,
+                grid=gemm_grid(contraction, tile),
+                block=(shape.threads, 1, 1),
+                dynamic_shared_bytes=0,
+                bindings=tuple(o.name for o in contraction.operands),
+                constants=constants,
+            ),
+            workspace=None,
+            prepared=None,
+            needs=Needs(
+                features=storage_needs(contraction, target),
+                wave_width=target.wave,
+                alignment=copied_alignment(contraction, shape.per) if self.wide else None,
+            ),
+            footprint=Footprint(
+                static_shared_bytes=shape.shared_bytes(contraction),
+                threads_per_group=shape.threads,
+                wave_width=target.wave,
+            ),
+            groups=(
+                OperandGroup(
+                    a=contraction.a.type,
+                    b=contraction.b.type,
+                    acc=contraction.accumulator,
+                    shape=(config.m, config.n, config.k),
+                    tier="native",
+                    instruction=f"coop_matrix_{config.m}x{config.n}x{config.k}",
+                    reason="the driver lists this config",
+                ),
+            ),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoopMatrixNarrowBody(CoopMatrixBody):
+    """The same copied element by element, for rows that are not aligned to 16 bytes."""
+
+    name: ClassVar[str] = "coop_matrix_narrow"
+    wide: ClassVar[bool] = False
+
+
+def copied_alignment(contraction: Contraction, per: int) -> dict[str, int]:
+    """Strides and contiguous sizes of A and B that must be multiples of ``per`` elements."""
+    operands = (contraction.a, contraction.b)
+    names = [s for o in operands for s in o.strides] + [o.dims[-1] for o in operands]
+    return dict.fromkeys(names, per)
+
+
+def listed(contraction: Contraction, target: Target) -> list[MatrixConfig]:
+    """The driver's configs for exactly the types of the contraction, at subgroup scope."""
+    c = contraction
+    accumulator = {"i32": {"i32", "u32"}}.get(c.accumulator, {c.accumulator})
+    return [
+        row
+        for row in target.facts.native_matrix_configs or ()
+        if (row.a, row.b) == (c.a.type, c.b.type)
+        and row.acc in accumulator
+        and row.scope == "subgroup"
+    ]
+
+
+def chosen_config(contraction: Contraction, tile: Tile, target: Target) -> MatrixConfig | None:
+    """The largest listed config that divides the wave tile and k; None when none does."""
+    if tile.m % tile.waves_m or tile.n % tile.waves_n:
+        return None
+    wave_m, wave_n = tile.m // tile.waves_m, tile.n // tile.waves_n
+    fitting = [
+        row
+        for row in listed(contraction, target)
+        if wave_m % row.m == 0 and wave_n % row.n == 0 and tile.k % row.k == 0
+    ]
+    return max(fitting, key=lambda row: row.m * row.n * row.k, default=None)

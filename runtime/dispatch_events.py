@@ -1,0 +1,121 @@
+"""Kernel time by the device's own clock, through IREE's profiler (timer tier ``device``).
+
+IREE records a start and an end tick for each dispatch where its driver has queries for it; its
+bindings do not expose that, its command-line tools do. They run in processes of their own, so a
+candidate that hangs costs nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import iree._runtime_libs as runtime_tools
+import numpy as np
+
+from dialects.errors import DeviceError
+from dialects.expressions import Expression
+from dialects.manifest import KernelEntry, Record
+
+from .choice import upper_median
+from .compare import Timing
+from .pack import Pack
+from .proof import Case, span_bytes
+
+DEADLINE_S = 120.0
+WARM_LAUNCHES = 20  # clocks rise from idle during the first launches; these are dropped
+LAUNCHES = 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class DispatchTimes:
+    """Microseconds of each timed launch, summed over the dispatches of one call."""
+
+    microseconds: tuple[float, ...]
+
+    @property
+    def timing(self) -> Timing:
+        """Median and spread."""
+        ordered = sorted(self.microseconds)
+        median, quarter = upper_median(ordered), len(ordered) // 4
+        spread = (ordered[-1 - quarter] - ordered[quarter]) / median if median else 0.0
+        return Timing(microseconds=median, spread=spread)
+
+
+def dispatch_times(
+    pack: Pack, entry: KernelEntry, record: Record, case: Case, uri: str
+) -> DispatchTimes:
+    """Time one candidate on the operands of a case.
+
+    Raises:
+        DeviceError: the device has no such clock, or the candidate failed or ran too long.
+    """
+    if record.files is None:
+        raise DeviceError(f"member {record.name} has no code")
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
+        inputs = _inputs(entry, record, case, Path(folder))
+        profile = Path(folder) / "profile.bin"
+        _run(
+            "iree-benchmark-module",
+            f"--device={uri}",
+            f"--module={pack.path / record.files.vmfb}",
+            f"--function={entry.kernel}",
+            *(f"--input={i}" for i in inputs),
+            f"--benchmark_min_time={WARM_LAUNCHES + LAUNCHES}x",
+            "--device_profiling_mode=dispatch-events,executable-metadata",
+            f"--device_profiling_output={profile}",
+        )
+        events = _run(
+            "iree-profile", "dispatch", "--dispatch_events", "--format=jsonl", str(profile)
+        )
+    return DispatchTimes(microseconds=tuple(_per_call(events)[-LAUNCHES:]))
+
+
+def _inputs(entry: KernelEntry, record: Record, case: Case, folder: Path) -> list[str]:
+    """Arguments of the host function; ``&`` makes a raw buffer of a value."""
+    result = []
+    for argument in entry.args:
+        nbytes = span_bytes(entry, case.problem, argument.name)
+        array = case.host.get(argument.name)
+        if array is None or argument is entry.result:
+            result.append(f"&{nbytes}xi8=0")
+            continue
+        path = folder / f"{argument.name}.bin"
+        content = np.zeros(nbytes, np.uint8)
+        content[: array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        content.tofile(path)
+        result.append(f"&{nbytes}xi8=@{path}")
+    if record.workspace:
+        nbytes = Expression(record.workspace).evaluate(case.problem.values())
+        result.append(f"&{nbytes}xi8=0")
+    return result + [str(c) for c in case.constants]
+
+
+def _run(tool: str, *arguments: str) -> str:
+    command = [str(Path(next(iter(runtime_tools.__path__))) / tool), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        raise DeviceError(f"{tool} ran past its deadline of {DEADLINE_S:g} s") from None
+    except OSError as error:
+        raise DeviceError(f"cannot start {tool}: {error.strerror}") from None
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        raise DeviceError(f"{tool} failed: {lines[0][:240] if lines else done.returncode}")
+    return done.stdout
+
+
+def _per_call(text: str) -> list[float]:
+    """Durations summed over the dispatches that were submitted together."""
+    calls: dict[int, float] = {}
+    for line in text.splitlines():
+        event = json.loads(line)
+        if event.get("type") == "dispatch_event":
+            key = event["submission_id"]
+            calls[key] = calls.get(key, 0.0) + event["duration_ns"] / 1000
+    if not calls:
+        raise DeviceError("the device recorded no dispatch")
+    return [calls[k] for k in sorted(calls)]

@@ -1,0 +1,66 @@
+"""Operands of the sample kernels on small integers, and what the kernels must make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dialects.manifest import KernelEntry
+from runtime import Session
+from runtime.dtypes import dtype_of
+
+LARGEST = 3  # with sums below 2^24 every order of additions gives the same f32
+DEVICES = [
+    "local-sync",
+    "local-task",
+    pytest.param("vulkan", marks=pytest.mark.device("vulkan")),
+]
+ANSWERS: dict[str, Callable[..., np.ndarray]] = {
+    "matmul_f32": lambda a, b: a @ b,
+    "matmul_f16": lambda a, b: a @ b,
+    "matmul_transposed_b": lambda a, b: a @ b.swapaxes(-1, -2),
+    "batch_matmul": lambda a, b: a @ b,
+    "matmul_bias_relu": lambda a, b, bias: np.maximum(a @ b + bias, 0),
+}
+
+
+def entry_of(session: Session, kernel: str) -> KernelEntry:
+    """The manifest's entry of a kernel."""
+    return session.reference(kernel).entry
+
+
+def sizes_of(session: Session, kernel: str, m: int, n: int, k: int, batch: int = 2) -> list[int]:
+    """Sizes in the kernel's order."""
+    return [batch, m, n, k] if "B" in entry_of(session, kernel).dims else [m, n, k]
+
+
+def integers(session: Session, kernel: str, sizes: Sequence[int]) -> list[np.ndarray]:
+    """Operands of small integers, in argument order."""
+    entry = entry_of(session, kernel)
+    values = dict(zip(entry.dims, sizes, strict=True))
+    rng = np.random.default_rng(sum(sizes))
+    return [
+        rng.integers(-LARGEST, LARGEST + 1, [values[d] for d in argument.dims]).astype(
+            dtype_of(argument.type)
+        )
+        for argument in entry.inputs
+    ]
+
+
+def answer(kernel: str, operands: Sequence[np.ndarray]) -> np.ndarray:
+    """The exact result, in float64."""
+    return ANSWERS[kernel](*(o.astype(np.float64) for o in operands))
+
+
+def candidates(session: Session, kernel: str) -> list[str]:
+    """Names of every candidate that the session could run."""
+    sizes = [1] * len(entry_of(session, kernel).dims)
+    return [v.record.name for v in session.explain(kernel, *sizes).verdicts if v.record.files]
+
+
+def call(session: Session, kernel: str, *operands: Any, **options: Any) -> Any:
+    """Call a kernel by name."""
+    return getattr(session, kernel)(*operands, **options)
