@@ -19,6 +19,7 @@ from dialects.manifest import (
     Mode,
     Peer,
     Record,
+    Refusal,
 )
 from dialects.occupancy import Usage, feasible_blocks, residency
 from dialects.operands import Contraction
@@ -27,7 +28,7 @@ from dialects.rules import Case, judge
 from .artifacts import read_artifact
 from .candidate import Candidate, CandidateInfo
 from .compile import Artifact, CompileOptions, Job, compile_all, compiler_version
-from .gates import apply_gates
+from .gates import UNBUILT, apply_gates
 from .ir import attribute_value, context, mlir, parse_module
 from .passes import EmitBody, GroupOperands, Instantiate, SelectTier, VerifyDeclarations
 from .pipeline import Item, Printing, Report, run_pipeline
@@ -206,18 +207,20 @@ def _finish(
     results: Sequence[tuple[Target, Candidate, Record, Artifact | CompileError | None]],
     files: dict[str, bytes],
 ) -> tuple[list[Record], list[Error]]:
-    """Read every artifact into its record; failures keep their place as records without files."""
+    """Read every artifact into its record; a failure keeps its place, as one that cannot run."""
     records: list[Record] = []
     failures: list[Error] = []
     for target, candidate, record, artifact in results:
         where = f"{candidate.info.kernel} {record.name} {target.name}"
-        if isinstance(artifact, CompileError):
-            failures.append(artifact)
-        elif artifact is not None:
-            try:
+        try:
+            if isinstance(artifact, CompileError):
+                raise artifact
+            if artifact is not None:
                 record = _read(target, candidate, record, artifact, files, where)
-            except Error as error:
-                failures.append(error)
+        except Error as error:
+            failures.append(error)
+            refused = Refusal(rule=UNBUILT, need=None, limit=None, message=error.message)
+            record = replace(record, launch=None, refused=refused)
         records.append(record)
     return records, failures
 

@@ -27,9 +27,10 @@ from .passes import PASSES
 from .pipeline import Printing, Report, option_fields, parse_pipeline, run_pipeline
 from .table import manifest_table
 from .target import Target, parse_target, target_from_facts
+from .tier_table import tier_json, tier_table
 
 LONGEST_DEADLINE_S = 1e6
-COMMANDS = ("compile", "opt", "run", "passes", "inspect")
+COMMANDS = ("compile", "opt", "run", "passes", "inspect", "tiers")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -67,6 +68,9 @@ def build_parser() -> Parser:
     add_json(opt, _opt)
     passes = commands.add_parser("passes", help="every pass with its options")
     add_json(passes, _passes)
+    tiers = commands.add_parser("tiers", help="element types by tier on a target")
+    tiers.add_argument("--target", default="cpu", metavar="TARGET")
+    add_json(tiers, _tiers)
     inspect_ = commands.add_parser("inspect", help="the manifest of a pack")
     inspect_.add_argument("pack", metavar="PACK")
     add_json(inspect_, _inspect)
@@ -222,4 +226,13 @@ def _inspect(args: argparse.Namespace, streams: Streams) -> int:
         streams.json(encode(pack.manifest))
     else:
         streams.table(manifest_table(pack.manifest))
+    return OK
+
+
+def _tiers(args: argparse.Namespace, streams: Streams) -> int:
+    target = parse_target(args.target, read_facts)
+    if args.json:
+        streams.json(tier_json(target))
+    else:
+        streams.table(tier_table(target))
     return OK

@@ -18,6 +18,7 @@ class GateError(Error):
     kind = "gate"
 
 
+UNBUILT = "code"  # the rule of a record whose code could not be made: a failure of its own
 Gate = Callable[[Record], str | None]
 
 
@@ -80,7 +81,7 @@ def _without_code(records: Sequence[Record], kernels: Sequence[str]) -> list[Err
         groups.setdefault((kernel, record.identity.target), []).append(record)
     errors: list[Error] = []
     for (kernel, target), mine in groups.items():
-        refused = [r for r in mine if r.refused is not None]
+        refused = [r for r in mine if r.refused is not None and r.refused.rule != UNBUILT]
         if len(refused) == len(mine):
             reasons = "; ".join(f"{r.name}: {r.refused.message}" for r in refused if r.refused)
             what = f"gate code: no device code of kernel '{kernel}' for {target}: {reasons}"

@@ -14,6 +14,7 @@ from dialects.rules import refuse_all
 
 from . import store
 from .bench import check_peers, run_problem
+from .bench_cli import add_bench_options
 from .console import FAILED, OK, Parser, Streams, parse_shape, run_command
 from .facts import read_facts
 from .filter import filter_candidates
@@ -48,12 +49,15 @@ def build_parser() -> Parser:
     for name, command, text in (
         ("run", _run, "choose, check, and time beside peers"),
         ("tune", _tune, "measure a shape and remember the winner"),
-        ("bench", _bench, "time the winner beside peers, as benchmark data"),
     ):
         sub = commands.add_parser(name, help=text)
         _pack_and_shape(sub)
         add_run_options(sub)
         add_json(sub, command)
+    bench = commands.add_parser("bench", help="time candidates beside peers, as benchmark data")
+    _pack_and_shape(bench)
+    add_run_options(bench)
+    add_bench_options(bench, add_json)
     add_store_commands(commands.add_parser("store", help="what choices are remembered"), add_json)
     return parser
 
@@ -243,13 +247,4 @@ def _tune(args: argparse.Namespace, streams: Streams) -> int:
         streams.table(verdict_table(title, report), choice_line(choice))
     if choice.note:
         streams.note(f"note: {choice.note}")
-    return OK
-
-
-def _bench(args: argparse.Namespace, streams: Streams) -> int:
-    _, report = run_and_report(args.pack, args.kernel, args, streams)
-    if args.json:
-        streams.json(report.to_json())
-    else:
-        streams.table(choice_line(report.choice), *speed_lines(report))
     return OK

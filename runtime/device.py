@@ -79,9 +79,9 @@ class Device:
         """
         flat = array.reshape(-1).view(np.uint8) if array.size else np.zeros(4, np.uint8)
         if not flat.flags.writeable:
-            flat = np.ctypeslib.as_array(
-                (ctypes.c_uint8 * flat.nbytes).from_address(flat.ctypes.data)
-            )
+            view = (ctypes.c_uint8 * flat.nbytes).from_address(flat.ctypes.data)
+            view.owner = flat  # type: ignore[attr-defined]  # an address keeps nothing alive
+            flat = np.ctypeslib.as_array(view)
         return self.allocator.import_host_allocation(
             flat, memory_type=int(_HOST_VISIBLE), allowed_usage=int(_USAGE)
         )

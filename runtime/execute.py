@@ -14,6 +14,7 @@ from dialects.manifest import Record
 from .device import Device, status_reason
 from .pack import Pack
 
+GRACE_NS = 10_000_000_000
 SPIN_NS = 50_000  # short calls end within this; longer ones are polled
 NAP_S = 5e-5
 
@@ -83,6 +84,10 @@ class Executable:
             raise DeviceError(
                 f"member {self.record.name} failed: {status_reason(error)}", where=self.device.uri
             ) from None
+        except KeyboardInterrupt:
+            # The device still works on memory that the caller is about to have back.
+            fence.wait(timeout=GRACE_NS)
+            raise
 
     def prepare(self, operand: str, buffers: Sequence[Any], constants: Sequence[int]) -> None:
         """Pack one operand; the last buffer receives it."""

@@ -147,6 +147,10 @@ class Session:
     def __getattr__(self, name: str) -> KernelCall:
         if name.startswith("_"):
             raise AttributeError(name)
+        return self[name]
+
+    def __getitem__(self, name: str) -> KernelCall:
+        """A kernel by its name, whatever that is; an attribute cannot be named as a method is."""
         call = self._calls.get(name)
         if call is None:
             with self._lock:

@@ -6,7 +6,7 @@ import hashlib
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,6 +32,7 @@ _KEPT = {
     "": 1,
     'backends = ["cuda", "rocm", "vulkan"]': 1,
 }
+_ONE = {'backends = ["cpu"]': 1}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,16 +72,21 @@ def build_pack(source: Path, out: Path, cache: Path, targets: tuple[str, ...] = 
     write_pack(build(source.read_text(), str(source), chosen, options), out)
 
 
-def with_few_members(source: str) -> str:
-    """The source with two members for the CPU, one for all and one for GPUs."""
+def with_few_members(source: str, kept: Mapping[str, int] = _KEPT) -> str:
+    """The source with so many members of each kind: two for the CPU, one for all, ..."""
     seen: Counter[str] = Counter()
 
     def keep(match: re.Match[str]) -> str:
         (kind,) = re.findall(r"backends = \[[^]]*\]", match[0]) or [""]
         seen[kind] += 1
-        return match[0] if seen[kind] <= _KEPT[kind] else ""
+        return match[0] if seen[kind] <= kept.get(kind, 0) else ""
 
-    return re.sub(r",(\s*\])", r"\1", _MEMBER.sub(keep, source))
+    return re.sub(r",((?:\s|//.*\n)*\])", r"\1", _MEMBER.sub(keep, source))
+
+
+def with_one_member(source: str) -> str:
+    """The source with nothing but its first member for the CPU."""
+    return with_few_members(source, _ONE)
 
 
 def copied(pack: Path, out: Path) -> Path:

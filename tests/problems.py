@@ -56,9 +56,9 @@ def answer(kernel: str, operands: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def candidates(session: Session, kernel: str) -> list[str]:
-    """Names of every candidate that the session could run."""
+    """Names of every candidate that can run on the session's device."""
     sizes = [1] * len(entry_of(session, kernel).dims)
-    return [v.record.name for v in session.explain(kernel, *sizes).verdicts if v.record.files]
+    return [v.record.name for v in session.explain(kernel, *sizes).verdicts if v.ok]
 
 
 def call(session: Session, kernel: str, *operands: Any, **options: Any) -> Any:

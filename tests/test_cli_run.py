@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,8 @@ from typing import Any
 import pytest
 
 from command_lines import Ran, run_main, run_process
-from dialects.manifest import manifest_from_text
 from lowering.cli import main
-from packs import Packs, manifest_of
+from packs import Packs, copied, manifest_of
 from runtime.store import entries
 from test_cli_runtime import RUN_KEYS, SHAPE, SHORT
 
@@ -104,7 +104,7 @@ def test_compile_writes_a_pack_that_inspect_reads(run: Run, source: Path, tmp_pa
     text = (out / "manifest.json").read_text()
     inspected = run("inspect", out, "--json")
     assert (inspected.code, inspected.err) == (0, "")
-    assert inspected.json == manifest_from_text_json(text)
+    assert inspected.json == json.loads(text)
     assert compiled.json["kernels"] == inspected.json["kernels"]
     assert run(*arguments).code == 0
     assert (out / "manifest.json").read_text() == text
@@ -113,17 +113,7 @@ def test_compile_writes_a_pack_that_inspect_reads(run: Run, source: Path, tmp_pa
     assert all(r.identity.member in table.out for r in manifest.kernels[0].members)
 
 
-def manifest_from_text_json(text: str) -> Any:
-    """The JSON of a manifest's text, which must be a sound one."""
-    import json
-
-    assert manifest_from_text(text, where="pack")
-    return json.loads(text)
-
-
 def test_inspect_refuses_what_is_damaged(run: Run, packs: Packs, tmp_path: Path) -> None:
-    from packs import copied
-
     pack = copied(packs.path("matmul_f32"), tmp_path / "pack")
     module = next(pack.rglob("*.vmfb"))
     module.write_bytes(module.read_bytes()[:-1])

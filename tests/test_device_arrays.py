@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -224,6 +225,23 @@ def test_memory_is_shared_with_other_libraries(packs: Packs, uri: str) -> None:
     del array
     np.testing.assert_array_equal(got, imported @ B)
     assert empty.shape == (0, 3)
+
+
+def test_an_interrupt_waits_for_the_device(packs: Packs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long call sleeps; when that is interrupted, nothing is still being written."""
+
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    with Session([packs.path("matmul_f32")], device="local-task", tuning="off") as session:
+        a, b = (np.ones((512, 512), np.float32) for _ in range(2))
+        session.matmul_f32(a, b)
+        out = np.zeros((512, 512), np.float32)
+        with monkeypatch.context() as patched:
+            patched.setattr("runtime.execute.time", SimpleNamespace(sleep=interrupt))
+            with pytest.raises(KeyboardInterrupt):
+                session.matmul_f32(a, b, out=out)
+        assert np.all(out == 512)
 
 
 def test_a_device_with_memory_of_its_own_shares_none(vulkan_device: str, packs: Packs) -> None:

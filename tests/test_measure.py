@@ -14,7 +14,15 @@ import pytest
 from dialects.errors import DeviceError
 from dialects.manifest import Record
 from dialects.member import Problem
-from packs import Packs, build_pack, copied, cpu_records, kernel_of, replace_module
+from packs import (
+    Packs,
+    build_pack,
+    copied,
+    cpu_records,
+    kernel_of,
+    replace_module,
+    with_one_member,
+)
 from records import KERNEL, MANIFEST, RECORD
 from runtime.measure import Measured, Measurer
 from runtime.pack import Pack, open_pack
@@ -214,6 +222,24 @@ def test_a_real_candidate_that_traps(packs: Packs, when: str) -> None:
         measurer.close()
     assert found.failures == {victim: "trapped with signal 11"}
     assert set(found.samples) == {r.full_name for r in records} - {victim}
+
+
+def test_the_same_member_for_two_targets(packs: Packs, tmp_path: Path) -> None:
+    """Two candidates of one name: each is proven and timed with its own code."""
+    source = tmp_path / "one.mlir"
+    source.write_text(with_one_member(packs.source("matmul_f32").read_text()))
+    build_pack(source, tmp_path / "pack", packs.cache, ("cpu:x86-64-v2", "cpu:x86-64"))
+    records = cpu_records(tmp_path / "pack")
+    assert len({r.name for r in records}) == 1
+    measurer = Measurer("local-sync")
+    try:
+        pack = open_pack(tmp_path / "pack")
+        found = measurer.trial(pack, kernel_of(pack.path), records, PROBLEM, 3e4)
+    finally:
+        measurer.close()
+    assert found.failures == {}
+    assert set(found.samples) == {r.full_name for r in records}
+    assert len(found.samples) == 2
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 from dialects.errors import OperandError
 from packs import Packs
 from runtime import Session
+from runtime.device import Device
 
 DEVICES = ["local-sync", pytest.param("vulkan", marks=pytest.mark.device("vulkan"))]
 M, N, K = 9, 11, 13
@@ -169,6 +172,19 @@ def test_a_mapped_file(session: Session, tmp_path: Path) -> None:
     kept = session.prepare("matmul_f32", b=mapped)
     np.testing.assert_array_equal(session.matmul_f32(A, kept), C)
     assert path.read_bytes()[20:] == B.tobytes()
+
+
+@pytest.mark.parametrize("change", [np.copy, _read_only])
+def test_a_buffer_keeps_the_memory_that_it_lies_over(change: Change) -> None:
+    """A device may still be at work when the caller drops the array."""
+    device, array = Device("local-sync"), change(A)
+    dropped, buffer = weakref.ref(array), device.adopt(array)
+    del array
+    gc.collect()
+    assert dropped() is not None
+    del buffer
+    gc.collect()
+    assert dropped() is None
 
 
 @pytest.mark.parametrize("which", ["a", "b"])

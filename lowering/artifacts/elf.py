@@ -77,9 +77,12 @@ def _hsaco(data: dict[str, Any]) -> HsacoReading:
 
 def _elf(code: bytes, where: str) -> ELFFile:
     try:
-        return ELFFile(io.BytesIO(code))
+        elf = ELFFile(io.BytesIO(code))
     except (ELFError, ValueError, OSError) as error:
         raise FormatError(f"no ELF code object: {error}", where=where) from None
+    if len(code) < elf["e_shoff"] + elf["e_shnum"] * elf["e_shentsize"]:
+        raise FormatError("the code object is cut off within its section table", where=where)
+    return elf
 
 
 def _metadata(elf: ELFFile, where: str) -> dict[str, Any]:
