@@ -237,6 +237,12 @@ def _read(
         raise CompileError("the compiler made no device code", where=where)
     reading = read_artifact(target, artifact.code, record.footprint, where=where)
     if reading.isa is not None and reading.isa != target.isa:
+        raise CompileError(
+            f"the artifact is for {reading.isa}, required {target.isa}: the back end does not "
+            "know that target",
+            where=where,
+        )
+    if reading.isa is not None and reading.isa != target.isa:
         raise CompileError(f"asked for {target.isa}, the code is for {reading.isa}", where=where)
     stem = "__".join((record.identity.member, record.identity.body, _safe(target.name)))
     paths = {
