@@ -18,7 +18,9 @@ MAX_NESTING = 200  # brackets; the parser recurses, and its stack is the process
 _SPLIT_MARK = re.compile(r"^// -----.*$", re.M)
 _DIAGNOSTIC = re.compile(r'error: "-":(\d+):(\d+): (.*)')
 _LOCATION = re.compile(r'"([^"]*)":(\d+):(\d+)')
-_BRACKET = re.compile(r"->|=>|[<>]=|[()<>\[\]{}]")
+_TOKEN = re.compile(r'//[^\n]*|"(?:[^"\\\n]|\\.)*"|->|=>|[<>]=|[()<>\[\]{}]')
+_LOCATION_ATTRIBUTE = re.compile(r"\bloc\(")
+_ESCAPE = re.compile(rb'\\(?:[\\"nt]|([0-9A-Fa-f]{2}))')
 
 
 def context() -> mlir.Context:
@@ -43,18 +45,37 @@ def parse_module(text: str, name: str, into: mlir.Context) -> mlir.Module:
 
 
 def _check_text(text: str, name: str) -> None:
-    """Refuse what the parser could not report: it would crash or raise an error without a place."""
+    """Refuse what the parser or its bindings could not report: the process would end."""
     try:
         text.encode()
     except UnicodeEncodeError:
         raise ParseError("is no valid Unicode text", where=name) from None
     depth = 0
-    for found in _BRACKET.finditer(text):
-        if len(found[0]) == 1:
-            depth = depth + 1 if found[0] in "([{<" else max(depth - 1, 0)
+    for found in _TOKEN.finditer(text):
+        token = found[0]
+        if token[0] == '"' and not _is_utf8(token):
+            raise ParseError("a string is no UTF-8 text", where=_line(text, found.start(), name))
+        if len(token) == 1:
+            depth = depth + 1 if token in "([{<" else max(depth - 1, 0)
         if depth > MAX_NESTING:
-            line = text.count("\n", 0, found.start()) + 1
-            raise ParseError(f"nests deeper than {MAX_NESTING} brackets", where=f"{name}:{line}")
+            where = _line(text, found.start(), name)
+            raise ParseError(f"nests deeper than {MAX_NESTING} brackets", where=where)
+
+
+def _is_utf8(literal: str) -> bool:
+    """Whether the bytes of a string literal are, with its escapes taken for what they mean."""
+    if "\\" not in literal:
+        return True
+    content = _ESCAPE.sub(lambda e: bytes([int(e[1], 16)]) if e[1] else b"?", literal.encode())
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _line(text: str, position: int, name: str) -> str:
+    return f"{name}:{text.count(chr(10), 0, position) + 1}"
 
 
 def diagnostic(error: Exception, name: str) -> tuple[str, str]:
@@ -105,24 +126,13 @@ def operations(module: mlir.Operation) -> list[mlir.Operation]:
 
 
 def symbol(op: mlir.Operation) -> str:
-    """The symbol name of an operation.
-
-    Raises:
-        DeclarationError: it is no UTF-8.
-    """
-    return attribute_value(op.attributes["sym_name"])
+    """The symbol name of an operation."""
+    return mlir.StringAttr(op.attributes["sym_name"]).value
 
 
 def attribute_names(op: mlir.Operation) -> list[str]:
-    """Names of all attributes of an operation.
-
-    Raises:
-        DeclarationError: one is no UTF-8.
-    """
-    try:
-        return [k if isinstance(k, str) else k.name for k in op.attributes]
-    except (UnicodeDecodeError, RuntimeError):
-        raise DeclarationError("the name of an attribute is no UTF-8 text") from None
+    """Names of all attributes of an operation."""
+    return [k if isinstance(k, str) else k.name for k in op.attributes]
 
 
 def affine_results(attribute: mlir.Attribute) -> tuple[int, ...] | None:
@@ -140,25 +150,29 @@ def attribute_value(attribute: mlir.Attribute) -> Any:
     """The Python value of an attribute made of dictionaries, arrays and scalars.
 
     Raises:
-        DeclarationError: an attribute of another kind, or text that is no UTF-8.
+        DeclarationError: an attribute of another kind.
     """
+    # the bindings end the process when they are to hand out a location in a dictionary
+    if _LOCATION_ATTRIBUTE.search(_TOKEN.sub(_blank_string, str(attribute))):
+        raise DeclarationError(f"{_shown(attribute)} holds a location")
     try:
         return _value(attribute)
     except RecursionError:
         raise DeclarationError("an attribute nests too deep") from None
-    except (UnicodeDecodeError, RuntimeError):
-        raise DeclarationError(f"{_shown(attribute)} holds text that is no UTF-8") from None
-    except TypeError:  # the bindings cannot hand a location out
-        raise DeclarationError(f"{_shown(attribute)} holds a location") from None
 
 
-def value_at(op: mlir.Operation, name: str) -> Any:
-    """The Python value of one attribute of an operation, as :func:`attribute_value` gives it."""
+def value_at(named: mlir.Operation | mlir.Attribute, name: str) -> Any:
+    """The Python value of one attribute of an operation or dictionary."""
+    attributes = named.attributes if isinstance(named, mlir.Operation) else named
     try:
-        attribute = op.attributes[name]
+        attribute = attributes[name]
     except TypeError:  # the bindings cannot hand a location out
         raise DeclarationError(f"attribute '{name}' is a location") from None
     return attribute_value(attribute)
+
+
+def _blank_string(found: re.Match[str]) -> str:
+    return '""' if found[0][0] == '"' else found[0]
 
 
 def _shown(attribute: mlir.Attribute) -> str:
@@ -172,7 +186,7 @@ def _value(attribute: mlir.Attribute) -> Any:
     if isinstance(attribute, mlir.BoolAttr):
         return mlir.BoolAttr(attribute).value
     if isinstance(attribute, mlir.StringAttr):
-        return mlir.StringAttr(attribute).value_bytes.decode()
+        return mlir.StringAttr(attribute).value
     if isinstance(attribute, mlir.IntegerAttr):
         return mlir.IntegerAttr(attribute).value
     if isinstance(attribute, mlir.FloatAttr):

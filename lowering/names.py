@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import keyword
 import re
-from typing import Any
 
 from dialects.errors import DeclarationError
 
-from .ir import attribute_value, mlir, symbol
+from .ir import mlir, symbol, value_at
 
 RESERVED_ARGUMENTS = ("workspace", "packed")  # buffers that the host functions add
 LONGEST_NAME = 100
@@ -34,14 +33,15 @@ def is_identifier(name: object) -> bool:
 def kernel_name(function: mlir.Operation, *, instance: bool = False) -> str:
     """The function's name, which becomes a folder of the pack and a name of host functions.
 
-    An ``instance`` that a pass has made of a kernel may be longer.
+    An ``instance`` that a pass has made of a kernel is longer, and a kernel may be called ``_``.
 
     Raises:
         DeclarationError: it is no plain identifier, or too long.
     """
     name = symbol(function)
-    plain = re.fullmatch(r"(?!__)[A-Za-z_]\w*", name, re.ASCII)
-    if not plain or (len(name) > LONGEST_NAME and not instance):
+    plain = re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII)
+    ours = name.startswith("__") or len(name) > LONGEST_NAME
+    if not plain or (ours and not instance):
         raise DeclarationError(
             f"a kernel's name must be a plain identifier of at most {LONGEST_NAME} characters that "
             "does not start with '__', "
@@ -57,11 +57,12 @@ def argument_names(function: mlir.Operation) -> dict[int, str]:
         DeclarationError: another ``xpu.*`` on an argument or result, or a name that cannot be used.
     """
     names: dict[int, str] = {}
-    for number, given in _dictionaries(function, "arg_attrs"):
-        for key, attribute in given.items():
+    for number, dictionary in enumerate(_dictionaries(function, "arg_attrs")):
+        given = _declared(dictionary)
+        for key in given:
             if key != "xpu.name":
                 raise DeclarationError(f"unknown declaration '{key}' on an argument")
-            name = attribute_value(attribute)
+            name = value_at(dictionary, key)
             if not is_identifier(name) or name in RESERVED_ARGUMENTS:
                 raise DeclarationError(
                     f"xpu.name must be an identifier other than {', '.join(RESERVED_ARGUMENTS)}, "
@@ -70,22 +71,20 @@ def argument_names(function: mlir.Operation) -> dict[int, str]:
             if name in names.values():
                 raise DeclarationError(f"xpu.name '{name}' is given to two arguments")
             names[number] = name
-    for _, given in _dictionaries(function, "res_attrs"):
-        for key in given:
+    for dictionary in _dictionaries(function, "res_attrs"):
+        for key in _declared(dictionary):
             raise DeclarationError(f"unknown declaration '{key}' on a result")
     return names
 
 
-def _dictionaries(function: mlir.Operation, name: str) -> list[tuple[int, dict[str, Any]]]:
-    """The ``xpu.*`` attributes of each argument or result; those of others are not looked into."""
+def _dictionaries(function: mlir.Operation, name: str) -> list[mlir.DictAttr]:
+    """The attributes of each argument or result."""
     if name not in function.attributes:
         return []
-    result = []
-    for number, attribute in enumerate(mlir.ArrayAttr(function.attributes[name])):
-        named = mlir.DictAttr(attribute)
-        try:
-            keys = [named[i].name for i in range(len(named))]
-        except (UnicodeDecodeError, RuntimeError):
-            raise DeclarationError("the name of an attribute is no UTF-8 text") from None
-        result.append((number, {k: named[k] for k in keys if k.startswith("xpu.")}))
-    return result
+    return [mlir.DictAttr(a) for a in mlir.ArrayAttr(function.attributes[name])]
+
+
+def _declared(dictionary: mlir.DictAttr) -> list[str]:
+    """The names that are ours; values of others are not looked into."""
+    names = [dictionary[i].name for i in range(len(dictionary))]
+    return [n for n in names if n.startswith("xpu.")]

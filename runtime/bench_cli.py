@@ -13,8 +13,10 @@ from dialects.errors import UsageError
 from dialects.manifest import Record
 from dialects.member import problem
 
-from .benchmark import Row, benchmark, benchmark_json
+from .benchmark import Row, benchmark, benchmark_json, check_peers
 from .console import OK, Streams, parse_shape
+from .files import describe, write_product
+from .run_options import session_for
 from .session import Session
 
 
@@ -31,12 +33,10 @@ def add_bench_options(
 def _bench(args: argparse.Namespace, streams: Streams) -> int:
     if args.write and not Path(args.write).parent.is_dir():
         raise UsageError("no such directory", where=str(Path(args.write).parent))
-    peers = [p for p in args.against.split(",") if p]
+    peers = check_peers([p for p in args.against.split(",") if p])
     rows: list[Row] = []
     tuning = "off" if args.all else "first_use"
-    with Session(
-        [args.pack], device=args.device, store=args.store, tuning=tuning, budget_ms=args.budget_ms
-    ) as session:
+    with session_for(args.pack, args, None, tuning) as session:
         name = args.kernel or _only_kernel(session)
         if args.member:
             session.override(name, args.member)
@@ -50,9 +50,9 @@ def _bench(args: argparse.Namespace, streams: Streams) -> int:
         data = benchmark_json(session, rows)
     if args.write:
         try:
-            Path(args.write).write_text(dumps(data))
+            write_product(Path(args.write), dumps(data).encode())
         except OSError as error:
-            raise UsageError(f"cannot write: {error.strerror}", where=args.write) from None
+            raise UsageError(f"cannot write: {describe(error)}", where=args.write) from None
     if args.json:
         streams.json(data)
     else:

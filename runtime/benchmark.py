@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
-from dialects.errors import DeviceError, UsageError
+from dialects.errors import DeviceError, ProblemError, UsageError
 from dialects.manifest import Record
 from dialects.member import Problem
 from dialects.operands import Contraction
@@ -45,6 +45,18 @@ class Row:
     tflops: float
 
 
+def check_peers(names: Sequence[str]) -> tuple[str, ...]:
+    """The peers asked for.
+
+    Raises:
+        UsageError: one that is unknown.
+    """
+    for name in names:
+        if name not in PEERS:
+            raise UsageError(f"peer '{name}' is not one of {', '.join(PEERS)}")
+    return tuple(names)
+
+
 def benchmark(
     session: Session,
     kernel: str,
@@ -56,14 +68,13 @@ def benchmark(
     """Time every record that is right at the problem, and each peer once, on normal floats.
 
     Raises:
-        UsageError: a peer that is unknown or cannot be run here.
+        ProblemError: a size of 0, which leaves nothing to time.
         DeviceError: a candidate is wrong, or the device failed.
     """
-    for peer in peers:
-        if peer not in PEERS:
-            raise UsageError(f"peer '{peer}' is not one of {', '.join(PEERS)}")
     ref = session.reference(kernel)
     problem = Problem(dims=ref.entry.dims, sizes=tuple(sizes))
+    if not float_operations(problem):
+        raise ProblemError(f"kernel '{kernel}' at {problem.text}: nothing to time")
     proof = make_case(session.device, ref.entry, problem)
     for record in records:
         reason = prove(session.device, session.executable(kernel, record), proof, whole=False)

@@ -12,7 +12,6 @@ from dialects.facts import DeviceFacts, facts_from_json, facts_to_json
 from dialects.member import problem
 from dialects.rules import refuse_all
 
-from . import store
 from .bench import check_peers, run_problem
 from .bench_cli import add_bench_options
 from .console import FAILED, OK, Parser, Streams, parse_shape, run_command
@@ -21,11 +20,10 @@ from .filter import filter_candidates
 from .pack import Pack, open_pack
 from .planner import Choice
 from .report import Explanation, RunReport, verdict_table
+from .run_options import add_run_options, session_for
 from .session import Session
 from .store_cli import add_store_commands, default_store
 from .tables import facts_table
-
-CLI_BUDGET_MS = 20000.0  # a person waits for the answer; the library's default is a second
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,17 +58,6 @@ def build_parser() -> Parser:
     add_bench_options(bench, add_json)
     add_store_commands(commands.add_parser("store", help="what choices are remembered"), add_json)
     return parser
-
-
-def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """Options of every command that chooses and runs."""
-    parser.add_argument("--device", default="local-task", metavar="URI")
-    parser.add_argument("--store", metavar="DIR", help="remember choices here, not in the cache")
-    parser.add_argument("--budget-ms", type=float, default=CLI_BUDGET_MS, metavar="MS")
-    parser.add_argument("--member", metavar="NAME", help="force a candidate")
-    parser.add_argument(
-        "--against", default="numpy,iree_default", metavar="PEERS", help="numpy,iree_default"
-    )
 
 
 def add_json(parser: argparse.ArgumentParser, command: object) -> None:
@@ -143,22 +130,6 @@ def _explain(args: argparse.Namespace, streams: Streams) -> int:
     return OK
 
 
-def session_for(pack: Path | str, args: argparse.Namespace, streams: Streams) -> Session:
-    """A session that measures what it does not know, with the store the arguments name.
-
-    Raises:
-        StoreError: the named directory cannot hold a store.
-    """
-    directory = Path(args.store) if args.store else default_store()
-    if args.store:
-        store.check_directory(directory)
-    if not args.budget_ms > 0:
-        raise UsageError(f"--budget-ms must be positive, found {args.budget_ms:g}")
-    return Session(
-        [pack], device=args.device, store=directory, tuning="first_use", budget_ms=args.budget_ms
-    )
-
-
 def run_and_report(
     pack: Path | str, kernel: str | None, args: argparse.Namespace, streams: Streams
 ) -> tuple[Session, RunReport]:
@@ -169,7 +140,7 @@ def run_and_report(
     name = kernel_name(opened, kernel)
     entry = opened.kernel(name)
     problem(name, entry.dims, sizes)
-    with session_for(pack, args, streams) as session:
+    with session_for(pack, args, default_store()) as session:
         if args.member:
             session.override(name, args.member)
         with streams.progress("measuring", None):
@@ -230,8 +201,12 @@ def _run(args: argparse.Namespace, streams: Streams) -> int:
 def _tune(args: argparse.Namespace, streams: Streams) -> int:
     pack = open_pack(args.pack)
     name = kernel_name(pack, args.kernel)
-    with session_for(args.pack, args, streams) as session, streams.progress("measuring", None):
-        choice = session.choose(name, *parse_shape(args.shape))
+    sizes = parse_shape(args.shape)
+    with (
+        session_for(args.pack, args, default_store()) as session,
+        streams.progress("measuring", None),
+    ):
+        choice = session.choose(name, *sizes)
     report = RunReport(
         choice=choice,
         device=args.device,

@@ -91,6 +91,18 @@ def write_whole(files: FileCalls, path: Path, data: bytes) -> None:
     return _write_once(files, path, data)
 
 
+def write_product(path: Path, data: bytes) -> None:
+    """Write what a user wants at a path of theirs; a file there stays until all is on disk.
+
+    Raises:
+        OSError: the system refuses.
+    """
+    if path.is_file() or (path.parent.is_dir() and not path.exists()):
+        write_whole(SYSTEM, path, data)
+    else:
+        path.write_bytes(data)  # a device cannot be replaced; for the rest, the reason
+
+
 def write_group(files: FileCalls, contents: Mapping[Path, bytes], limit: int) -> None:
     """Write several files, or none: after a failure each path is put back as it stood.
 

@@ -13,7 +13,7 @@ from dialects.errors import FormatError, StoreError, UsageError
 
 from . import store
 from .console import FAILED, OK, Streams
-from .files import SYSTEM, describe, write_whole
+from .files import describe, write_product
 from .tables import store_table
 
 APP = "tilewright"
@@ -105,28 +105,16 @@ def _verify(args: argparse.Namespace, streams: Streams) -> int:
 
 def _export(args: argparse.Namespace, streams: Streams) -> int:
     data = store.export_all(_directory(args))
-    _write(Path(args.file), dumps(data).encode())
+    try:
+        write_product(Path(args.file), dumps(data).encode())
+    except OSError as error:
+        raise StoreError(f"cannot write: {describe(error)}", where=args.file) from None
     count = len(data.get("entries", ()))
     if args.json:
         streams.json({"exported": count})
     else:
         streams.table(f"exported {count} entries to {args.file}")
     return OK
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write an export; what stood there stays until all of it is on disk.
-
-    Raises:
-        StoreError: the system refuses.
-    """
-    try:
-        if path.is_file() or (path.parent.is_dir() and not path.exists()):
-            write_whole(SYSTEM, path, content)
-        else:
-            path.write_bytes(content)  # a device cannot be replaced; for the rest, the reason
-    except OSError as error:
-        raise StoreError(f"cannot write: {describe(error)}", where=str(path)) from None
 
 
 def _import(args: argparse.Namespace, streams: Streams) -> int:

@@ -13,7 +13,7 @@ from dialects.manifest import manifest_from_text, manifest_text
 from dialects.member import Tile
 from dialects.operands import Contraction, EpilogueStep
 from facts_files import PATHS
-from kernel_sources import NAME, TILE, built, code_of, kernel, records, source
+from kernel_sources import NAME, SMALL, TILE, built, code_of, kernel, records, source
 from lowering.build import Build, BuildOptions, build
 from lowering.builder import dense, source_text
 from lowering.compile import CompileOptions
@@ -22,7 +22,6 @@ from lowering.target import Target, parse_target, target_from_facts
 
 CPU = "cpu:x86-64-v3"
 TARGETS = (CPU, "vulkan", "cuda:sm_80", "rocm:gfx1100")
-SMALL = Tile(m=4, n=4, k=4, thread_m=2, thread_n=2)  # 128 B of workgroup memory, TILE takes 2 KiB
 TOO_LARGE = Tile(m=128, n=128, k=128, thread_m=8, thread_n=8)  # more than any Vulkan device has
 SPILLS = Tile(m=64, n=64, k=8, thread_m=16, thread_n=16)  # 256 sums a lane
 
@@ -204,7 +203,7 @@ def test_restrictions(compile_cache: Path) -> None:
 
 def test_code_for_another_isa_is_refused(compile_cache: Path) -> None:
     """The compiler takes an ISA that it does not know for its oldest, and says nothing."""
-    with pytest.raises(CompileError, match="asked for sm_130, the code is for sm_20") as caught:
+    with pytest.raises(CompileError, match="is for sm_20, required sm_130") as caught:
         built(source(), "cuda:sm_130", compile_cache)
     assert caught.value.where == "gemm 16x16x16_t4x4/software cuda:sm_130"
 

@@ -132,6 +132,4 @@ def test_processes(source: Path, packs: Packs, tmp_path: Path) -> None:
     compiled = run_process("lowering", source, "-o", tmp_path / "pack", *common)
     assert compiled.code == 0, compiled.err
     assert "matmul_f32" in compiled.out
-    ran = run_process("lowering", "run", source, "--shape", "4x4", *common, "--store", tmp_path)
-    ran.check_refused(1, "takes 3 sizes")
     run_process("lowering", "run", source).check_refused(2, "required: --shape")

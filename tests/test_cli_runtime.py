@@ -23,6 +23,9 @@ SHAPE = ("--shape", "37x45x130")
 MEMBER_KEYS = {"member", "body", "tier", "verdict", "rule", "need", "limit", "median_us"}
 EXPLAIN_KEYS = {"kernel", "shape", "device", "members", "choice"}
 RUN_KEYS = EXPLAIN_KEYS | {"timer", "settled", "error", "gflops", "peers"}
+ROW_KEYS = {"kernel", "member", "body", "dtype", "shape", "peer", "timer", "kernel_us"} | {
+    *("peer_us", "ratio", "spread"),
+}
 CHOICE_KEYS = {"member", "body", "source", "margin_permille", "tie"}
 Run = Callable[..., Ran]
 
@@ -212,13 +215,31 @@ def test_tune_and_the_store(run: Run, pack: Path, tmp_path: Path) -> None:
     assert len(run("store", "list", *here, "--json").json["entries"]) == 1
 
 
-def test_bench(run: Run, pack: Path, tmp_path: Path) -> None:
-    arguments = ("bench", pack, *SHAPE, "--store", tmp_path, "--against", "numpy")
-    found = run(*arguments)
+@pytest.mark.parametrize(
+    "uri", ["local-sync", pytest.param("vulkan", marks=pytest.mark.device("vulkan"))]
+)
+def test_bench(run: Run, pack: Path, tmp_path: Path, uri: str) -> None:
+    """Benchmark data by its contract, printed or written; nothing to time is an error."""
+    arguments = ("bench", pack, "--device", uri, "--store", tmp_path, "--against", "numpy")
+    found = run(*arguments, *SHAPE, "--write", tmp_path / "data.json")
     assert (found.code, found.err) == (0, "")
-    assert "GFLOP/s" in found.out
-    assert "numpy: " in found.out
-    assert run(*arguments, "--json").json["peers"]["numpy"] > 0
+    assert "TFLOP/s" in found.out
+    data = json.loads((tmp_path / "data.json").read_text())
+    assert data.keys() == {"device", "driver", "versions", "date", "rows"}
+    rows = data["rows"]
+    if uri == "local-sync":
+        again = run(*arguments, "--shape", "37x45x130,8x8x8", "--json", "--all").json
+        assert {**again, "rows": []} == {**data, "rows": []}
+        assert [r["shape"] for r in again["rows"]] == [[37, 45, 130]] * 3 + [[8, 8, 8]] * 3
+        rows += again["rows"]
+    for row in rows:
+        assert row.keys() >= ROW_KEYS
+        assert row["dtype"] == "f32->f32"
+        assert row["kernel_us"] > 0
+        assert row["peer"] is None or row["ratio"] > 0
+    run(*arguments, *SHAPE, "--write", tmp_path / "a/b").check_refused(2, "no such directory")
+    run(*arguments, "--shape", "0x8x8").check_refused(1, "at 0x8x8: nothing to time")
+    run(*arguments, "--shape", "8x8x0", "--json").check_refused(1, "at 8x8x0: nothing to time")
 
 
 def test_several_kernels_want_a_name(packs: Packs, run: Run, tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def contractions(draw: st.DrawFn) -> Contraction:
 def epilogues(draw: st.DrawFn, type_: str, extra: Operand, *, cast: bool) -> list[EpilogueStep]:
     """Steps on a value of that type, a cast last."""
     ops = st.sampled_from(["add", "mul", "max", "min"])
-    numbers = st.integers(-100, 100) if type_[0] == "i" else st.sampled_from([0.1, -3.0, 1 / 3])
+    numbers = st.sampled_from([3.0, -7.0, 100.0] if type_[0] == "i" else [0.125, -3.0, 0.0])
     steps: list[EpilogueStep] = []
     for _ in range(draw(st.integers(0, 3))):
         op: Any = draw(ops)
@@ -93,30 +93,18 @@ def read_back(contraction: Contraction) -> Contraction:
         return contraction_of(function, where=NAME)
 
 
-def in_storage(constant: float, type_: str) -> float:
-    """A constant as its type holds it; bf16 and f16 are left to the exact ones."""
-    import numpy as np
-
-    return float(np.float32(constant)) if type_ == "f32" else constant
-
-
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(contraction=contractions())
 def test_builder_and_reader_agree(contraction: Contraction) -> None:
-    """For every contraction there is; constants as their type holds them."""
-    found = read_back(contraction)
-    close = [s.constant for s in found.epilogue]
-    wanted = [s.constant for s in contraction.epilogue]
-    assert close == pytest.approx(wanted, rel=1e-2, nan_ok=True)
-    if contraction.accumulator in ("f32", "f64", "i32"):
-        assert close == [
-            c if c is None else in_storage(c, contraction.accumulator) for c in wanted
-        ]
-    plain = [[EpilogueStep(op=s.op, operand=s.operand, type=s.type) for s in c.epilogue]
-             for c in (found, contraction)]
-    assert plain[0] == plain[1]
-    fields = ("batch", "m", "n", "k", "a", "b", "c", "accumulator", "accumulate", "extras")
-    assert [getattr(found, f) for f in fields] == [getattr(contraction, f) for f in fields]
+    """For every contraction that there is."""
+    assert read_back(contraction) == contraction
+
+
+def test_constants_keep_the_bits_of_their_type() -> None:
+    """Six digits would not tell two neighbours apart."""
+    for type_, value in (("f64", 1 / 3), ("f32", 0.3333333432674408), ("f16", 0.333251953125)):
+        step = EpilogueStep(op="mul", constant=value)
+        assert read_back(dense(type_, type_, epilogue=(step,))).epilogue == (step,)
 
 
 @pytest.mark.parametrize("name", ["c", "out", "c0"])
@@ -201,7 +189,8 @@ func.func @f(%a: tensor<?x?xf32>, %b: tensor<?x?xf32>, %x0: {type}, %c: tensor<?
   %splat = arith.constant dense<1.0> : tensor<4xf32>
   %0 = linalg.matmul ins(%a, %b : tensor<?x?xf32>, tensor<?x?xf32>) outs(%c : tensor<?x?xf32>)
       -> tensor<?x?xf32>
-  %1 = linalg.generic {{indexing_maps = [#mn, {map}, #mn], iterator_types = ["parallel", "parallel"]}}
+  %1 = linalg.generic {{indexing_maps = [#mn, {map}, #mn],
+      iterator_types = ["parallel", "parallel"]}}
       ins(%0, {name} : tensor<?x?xf32>, {type2}) outs(%c : tensor<?x?xf32>) {{
     ^bb0(%x: f32, %y: {scalar}, %z: f32):
 {ops}
@@ -227,8 +216,8 @@ def epilogue(ops: str, **changes: str) -> str:
         (epilogue("%s = arith.addf %x, %x : f32 linalg.yield %s : f32"), "running value twice"),
         (epilogue("%s = arith.addf %x, %z : f32 linalg.yield %s : f32"), "found its own output"),
         (epilogue("%s = arith.addf %x, %y : f32 linalg.yield %y : f32"), "must yield what it"),
-        (epilogue("%s = arith.addf %x, %y : f32 %t = arith.mulf %x, %s : f32 linalg.yield %t : f32"),
-         "found 'arith.addf'|must yield what it|running value"),
+        (epilogue("%s = arith.addf %x, %y : f32 %t = arith.mulf %x, %s : f32 "
+                  "linalg.yield %t : f32"), "found 'linalg.generic'"),
         (epilogue("%t = arith.truncf %y : f32 to f16 %u = arith.extf %t : f16 to f32 "
                   "%s = arith.addf %x, %u : f32 linalg.yield %s : f32"), "found 'arith.truncf'"),
         (epilogue("%s = arith.mulf %x, %inf : f32 linalg.yield %s : f32"), "must be finite"),
@@ -252,12 +241,16 @@ def test_epilogues_that_are_refused(text: str, message: str) -> None:
 
 def test_one_operand_in_two_ways_is_refused() -> None:
     """As a row it is one operand, as a column another."""
-    text = epilogue(ADD).replace("return %1", "return %2").replace(
-        "  return",
-        "  %2 = linalg.generic {indexing_maps = [#mn, #m, #mn], "
-        'iterator_types = ["parallel", "parallel"]}\n'
-        "      ins(%1, %x0 : tensor<?x?xf32>, tensor<?xf32>) outs(%c : tensor<?x?xf32>) {\n"
-        f"    ^bb0(%x: f32, %y: f32, %z: f32): {ADD}\n  }} -> tensor<?x?xf32>\n  return",
+    text = (
+        epilogue(ADD)
+        .replace("return %1", "return %2")
+        .replace(
+            "  return",
+            "  %2 = linalg.generic {indexing_maps = [#mn, #m, #mn], "
+            'iterator_types = ["parallel", "parallel"]}\n'
+            "      ins(%1, %x0 : tensor<?x?xf32>, tensor<?xf32>) outs(%c : tensor<?x?xf32>) {\n"
+            f"    ^bb0(%x: f32, %y: f32, %z: f32): {ADD}\n  }} -> tensor<?x?xf32>\n  return",
+        )
     )
     with pytest.raises(UnsupportedError, match="argument 'x0' has two roles, 'x1' too"):
         lowered(text, READ)

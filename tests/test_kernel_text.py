@@ -129,8 +129,8 @@ def test_regions_and_carried_values_parse() -> None:
             ir.emit("memref.store %x, %m[%n] : memref<?xf32>")
             ir.otherwise()
             ir.emit("memref.store %x, %m[%n] : memref<?xf32>")
-        chosen = ir.select(ir.less(i, 2), *carried, "f32")
-        return [chosen, carried[0]]
+        first, second = carried
+        return [ir.select(ir.less(i, 2), first, second, "f32"), first]
 
     sums = ir.carried_loop(0, "%n", 1, [zero, zero], "f32", body)
     ir.emit(f"memref.store {sums[1]}, %m[%n] : memref<?xf32>")

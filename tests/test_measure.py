@@ -257,12 +257,14 @@ def wrong(packs: Packs, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return pack
 
 
-def test_a_candidate_that_computes_wrongly_is_left_out(wrong: Path) -> None:
-    """It is named with its reason, and never timed."""
+@pytest.mark.parametrize("sizes", [(37, 15, 130), (1, 1, 1)])
+def test_a_candidate_that_computes_wrongly_is_left_out(wrong: Path, sizes: tuple[int, ...]) -> None:
+    """It is named with its reason, and never timed; where the problem itself hides it, too."""
+    problem = replace(PROBLEM, sizes=sizes)
     records = cpu_records(wrong)
     measurer = Measurer("local-sync")
     try:
-        found = measurer.trial(open_pack(wrong), kernel_of(wrong), records, PROBLEM, 3e4)
+        found = measurer.trial(open_pack(wrong), kernel_of(wrong), records, problem, 3e4)
     finally:
         measurer.close()
     assert list(found.failures) == [records[1].full_name]

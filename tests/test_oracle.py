@@ -203,15 +203,18 @@ class FakeExecutable:
 
     record = RECORD
 
-    def __init__(self, case: Case, spoil: Callable[[Sequence[Any]], None]) -> None:
-        self._case, self._spoil = case, spoil
+    def __init__(
+        self, case: Case, spoil: Callable[[Sequence[Any]], None], unwritten: int = 0
+    ) -> None:
+        self._case, self._spoil, self._unwritten = case, spoil, unwritten
 
     def run(self, buffers: Sequence[Any], constants: Sequence[int]) -> None:
-        """Write the right result, then what a fault would change."""
+        """Write the right result but for some elements at the end, then do what a fault would."""
         assert constants == self._case.constants
         host = self._case.host
         result = right(self._case.kernel.contraction, host)
-        host_memory(buffers[-1])[: result.nbytes] = result.reshape(-1).view(np.uint8)
+        end = result.nbytes - 4 * self._unwritten
+        host_memory(buffers[-1])[:end] = result.reshape(-1).view(np.uint8)[:end]
         self._spoil(buffers)
 
 
@@ -239,12 +242,27 @@ def test_a_right_candidate_is_proven(device: Device, whole: bool) -> None:
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_what_nobody_wrote_is_seen(device: Device, whole: bool) -> None:
-    """The output is poisoned: an element that keeps its bytes is wrong."""
+    """The output is poisoned: what another candidate left there counts for nobody."""
+    case = make_case(device, PLAIN, Problem(dims=("M", "N", "K"), sizes=(M, N, K)))
+    good = cast("Executable", FakeExecutable(case, lambda buffers: None))
+    assert prove(device, good, case, whole=whole) is None
+    for left in (1, M * N):
+        lazy = cast("Executable", FakeExecutable(case, lambda buffers: None, unwritten=left))
+        assert "wrong in" in (prove(device, lazy, case, whole=whole) or "")
 
-    def skip(buffers: Sequence[Any]) -> None:
-        host_memory(buffers[-1])[4 * (M * N - 1) : 4 * M * N] = 0xFF
 
-    assert "wrong in 1" in (proof(device, PLAIN, skip, whole=whole) or "")
+@pytest.mark.parametrize(("accumulator", "largest"), [("f16", 2048), ("bf16", 256), ("f32", None)])
+def test_sums_are_exact_in_narrow_accumulators(
+    device: Device, accumulator: str, largest: float | None
+) -> None:
+    """However long: whatever the order, no partial sum leaves the integers that the type has."""
+    kernel = replace(KERNEL, contraction=contraction("f16", accumulator, "f32"))
+    case = make_case(device, kernel, Problem(dims=("M", "N", "K"), sizes=(8, 8, 50000)))
+    a, b = (np.abs(case.host[n].astype(np.float64)) for n in "ab")
+    sums = a @ b
+    assert np.median(sums) > 8
+    assert largest is None or sums.max() <= largest
+    assert (np.count_nonzero(a) < 0.7 * a.size) == (largest is not None)
 
 
 def test_a_changed_operand_is_seen(device: Device) -> None:

@@ -220,7 +220,12 @@ def example(packs: Packs, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copied(packs.path("matmul_bias_relu"), tmp_path_factory.mktemp("fuzzed") / "pack")
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=400,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(data=st.data())
 def test_a_manifest_that_a_faulty_builder_sealed(
     example: Path, packs: Packs, data: st.DataObject

@@ -80,14 +80,15 @@ def test_a_choice_is_timed_once_and_then_stored(packs: Packs, tmp_path: Path) ->
 @pytest.mark.usefixtures("quiet")
 def test_prewarm_chooses_as_a_call_would(packs: Packs) -> None:
     with Session(packs.path("matmul_f32"), tuning="first_use", budget_ms=BUDGET_MS) as session:
-        first, second = session.prewarm("matmul_f32", [SHAPE, [1, 1, np.int64(1)]])
+        first, second = session.prewarm("matmul_f32", [SHAPE, (1, 1, 1)])
         assert (first.source, second.source) == ("timed", "timed")
         assert session.settled
         worker = session._measurer.process_id
         a, b = operands(session)
         np.testing.assert_array_equal(session.matmul_f32(a, b), a @ b)
         assert session.prewarm("matmul_f32", [SHAPE]) == [first]
-        assert session._measurer.process_id == worker is not None
+        assert session._measurer.process_id == worker
+    assert worker is not None
     with pytest.raises(ProcessLookupError):
         os.kill(worker, 0)
 
@@ -225,7 +226,7 @@ def test_kernels_are_attributes(session: Session) -> None:
         ((1, 2), r"takes 3 sizes \(MxNxK\), found 2"),
         ((-1, 2, 3), "size M = -1 is not within 0 and 2147483647"),
         ((1 << 40, 2, 3), "size M = 1099511627776 is not within"),
-        ((1.0, 2, 3), "sizes must be whole numbers"),
+        ((np.float32(1), 2, 3), "sizes must be whole numbers"),
         (("1", 2, 3), "sizes must be whole numbers"),
     ],
 )
@@ -284,3 +285,10 @@ def test_a_pack_without_code_for_the_device(packs: Packs, tmp_path: Path) -> Non
 def test_the_entry_of_a_kernel(session: Session) -> None:
     assert entry_of(session, "matmul_f32").dims == ("M", "N", "K")
     assert session.workspace_bytes("matmul_f32", 1, 1, 1) > 0
+
+
+def test_sizes_of_numpy_are_sizes(session: Session) -> None:
+    """They come from shapes, and go into JSON."""
+    choice = session.choose("matmul_f32", *np.array(SHAPE))
+    assert choice is session.choose("matmul_f32", *SHAPE)
+    assert all(type(size) is int for size in choice.problem.sizes)

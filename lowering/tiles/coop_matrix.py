@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from dialects.expressions import ceildiv
 from dialects.facts import MatrixConfig
 from dialects.manifest import Footprint, Launch, Needs
 from dialects.member import Tile
@@ -18,11 +19,11 @@ from dialects.operands import Contraction, OperandGroup, Tier
 from dialects.types import element_type
 
 from ..target import Target
-from .body import Emitted
+from .body import Emitted, refused_types
 from .coop_kernel import WIDE_BYTES, CoopKernel, CoopShape
 from .gemm_launch import gemm_executable, gemm_grid, gemm_host
 from .interface import constant_names, layout_text
-from .software import storage_needs
+from .software import MAX_UNROLLED, storage_needs
 
 ENTRY = "gemm"
 _BITS = {"f16", "i8", "u8"}  # operand types that gpu.mma_matrix has; bf16 and f8 it lacks
@@ -47,12 +48,16 @@ class CoopMatrixBody:
             return f"gpu.mma_matrix has no {contraction.a.type} operand"
         if not listed(contraction, target):
             return f"the driver lists no config for {contraction.signature}"
-        if chosen_config(contraction, tile, target) is None:
+        config = chosen_config(contraction, tile, target)
+        if config is None:
             return f"no listed config for {contraction.signature} divides the wave tile"
+        too_much = _too_much_text(tile, config, target.wave)
+        if too_much is not None:
+            return too_much
         per = WIDE_BYTES // element_type(contraction.a.type).bytes
         if self.wide and (tile.m % per or tile.n % per or tile.k % per):
             return f"copies of {WIDE_BYTES} bytes need a tile in multiples of {per}"
-        return None
+        return refused_types(contraction, self.name)
 
     def emit(self, kernel: str, contraction: Contraction, tile: Tile, target: Target) -> Emitted:
         """See :class:`.body.TileBody`."""
@@ -128,6 +133,18 @@ def copied_alignment(contraction: Contraction, per: int) -> dict[str, int]:
     operands = (contraction.a, contraction.b)
     names = [s for o in operands for s in o.strides] + [o.dims[-1] for o in operands]
     return dict.fromkeys(names, per)
+
+
+def _too_much_text(tile: Tile, config: MatrixConfig, wave: int) -> str | None:
+    """Every product and copy of a lane is written out."""
+    waves = tile.waves_m * tile.waves_n
+    products = tile.m * tile.n * tile.k // (config.m * config.n * config.k * waves)
+    if products > MAX_UNROLLED:
+        return f"each wave would multiply {products} > {MAX_UNROLLED} matrices"
+    staged = ceildiv(tile.k * max(tile.m, tile.n), waves * wave)
+    if staged > MAX_UNROLLED:
+        return f"each lane would stage {staged} > {MAX_UNROLLED} elements"
+    return None
 
 
 def listed(contraction: Contraction, target: Target) -> list[MatrixConfig]:

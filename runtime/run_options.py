@@ -1,0 +1,47 @@
+"""Options that every command which chooses and runs has, and the session that they ask for."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from dialects.errors import UsageError
+
+from . import store
+from .planner import Tuning
+from .session import Session
+
+CLI_BUDGET_MS = 20000.0  # a person waits for the answer; the library's default is a second
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """Options of every command that chooses and runs."""
+    parser.add_argument("--device", default="local-task", metavar="URI")
+    parser.add_argument("--store", metavar="DIR", help="remember choices here, not in the cache")
+    parser.add_argument("--budget-ms", type=float, default=CLI_BUDGET_MS, metavar="MS")
+    parser.add_argument("--member", metavar="NAME", help="force a candidate")
+    parser.add_argument(
+        "--against", default="numpy,iree_default", metavar="PEERS", help="numpy,iree_default"
+    )
+
+
+def session_for(
+    pack: Path | str,
+    args: argparse.Namespace,
+    default_store: Path | None,
+    tuning: Tuning = "first_use",
+) -> Session:
+    """A session with the device, budget and store of the arguments.
+
+    Raises:
+        StoreError: the named directory cannot hold a store.
+        UsageError: a budget that is none.
+    """
+    if args.store:
+        store.check_directory(Path(args.store))
+    if not args.budget_ms > 0:
+        raise UsageError(f"--budget-ms must be positive, found {args.budget_ms:g}")
+    directory = Path(args.store) if args.store else default_store
+    return Session(
+        [pack], device=args.device, store=directory, tuning=tuning, budget_ms=args.budget_ms
+    )
