@@ -24,7 +24,7 @@ from iree.compiler.tools.binaries import find_tool
 
 from dialects.errors import CompileError, Error
 
-from .artifacts.spirv_legalize import legalize_spirv
+from .artifacts.spirv_legalize import REVISION, legalize_spirv
 from .relink import OBJECT_NAME, with_object
 
 CODE_SUFFIXES = (".spv", ".ptx", ".hsaco", ".so")
@@ -116,7 +116,8 @@ def compile_one(job: Job, options: CompileOptions) -> Artifact:
 
 def _key(job: Job) -> str:
     digest = hashlib.sha256()
-    parts = (compiler_version(), *_COMMON, *job.flags, str(job.in_place), str(job.amend), job.text)
+    amended = f"amended {REVISION}" if job.amend else ""
+    parts = (compiler_version(), *_COMMON, *job.flags, str(job.in_place), amended, job.text)
     for part in parts:
         digest.update(part.encode() + b"\0")
     return digest.hexdigest()

@@ -27,6 +27,7 @@ _NON_PRIVATE = 0x20
 _MAKE_AVAILABLE_VISIBLE = 0x2000 | 0x4000
 
 Instruction = tuple[int, tuple[int, ...]]
+REVISION = 1  # part of the compile cache's key: raise it when the amended code changes
 
 
 def legalize_spirv(code: bytes, *, where: str) -> bytes:
