@@ -234,14 +234,15 @@ def test_an_interrupt_waits_for_the_device(packs: Packs, monkeypatch: pytest.Mon
         raise KeyboardInterrupt
 
     with Session([packs.path("matmul_f32")], device="local-task", tuning="off") as session:
-        a, b = (np.ones((512, 512), np.float32) for _ in range(2))
+        size = 2048  # tens of milliseconds, which no scheduler's pause of this thread outlasts
+        a, b = (np.ones((size, size), np.float32) for _ in range(2))
         session.matmul_f32(a, b)
-        out = np.zeros((512, 512), np.float32)
+        out = np.zeros((size, size), np.float32)
         with monkeypatch.context() as patched:
             patched.setattr("runtime.execute.time", SimpleNamespace(sleep=interrupt))
             with pytest.raises(KeyboardInterrupt):
                 session.matmul_f32(a, b, out=out)
-        assert np.all(out == 512)
+        assert np.all(out == size)
 
 
 def test_a_device_with_memory_of_its_own_shares_none(vulkan_device: str, packs: Packs) -> None:
