@@ -15,9 +15,11 @@ from .codec import decode, dumps, loads
 from .errors import Error, FormatError
 from .expressions import Expression
 from .member import Tile, check_tile
+from .occupancy import Usage
 from .operands import Contraction, OperandGroup, check_contraction
 from .types import element_type
 
+FILE_NAME = "manifest.json"
 SCHEMA_VERSION = 1
 REQUIRES_RUNTIME = "iree 3.13"
 Mode = Literal["read", "write", "readwrite"]
@@ -90,6 +92,15 @@ class Footprint:
         """Static and dynamic shared bytes together."""
         known = [b for b in (self.static_shared_bytes, self.dynamic_shared_bytes) if b is not None]
         return sum(known) if known else None
+
+    @property
+    def usage(self) -> Usage:
+        """What of it decides how many workgroups are resident."""
+        return Usage(
+            threads=self.threads_per_group,
+            registers=self.registers,
+            shared_bytes=self.shared_bytes,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,8 +217,13 @@ class KernelEntry:
 
     @property
     def inputs(self) -> tuple[Argument, ...]:
-        """The arguments of a call, without the result unless it is read too."""
+        """The arguments before the result."""
         return self.args[:-1]
+
+    @property
+    def read_arguments(self) -> tuple[Argument, ...]:
+        """The arguments that a caller fills: the inputs, and a result that is added to."""
+        return self.args if self.result.mode == "readwrite" else self.inputs
 
 
 @dataclass(frozen=True, kw_only=True)

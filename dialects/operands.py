@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import isfinite, prod
 from typing import Literal
 
 from .errors import FormatError
@@ -26,11 +26,6 @@ class Operand:
     name: str
     type: str
     dims: tuple[str, ...]
-
-    @property
-    def element_bytes(self) -> int:
-        """Size of one element in bytes."""
-        return element_type(self.type).bytes
 
     @property
     def strides(self) -> tuple[str, ...]:
@@ -150,6 +145,11 @@ class OperandGroup:
     instruction: str | None = None
     count: int | None = None
     reason: str
+
+
+def contiguous_strides(sizes: Sequence[int]) -> tuple[int, ...]:
+    """Strides of all axes but the innermost of a dense row-major array, in elements."""
+    return tuple(prod(sizes[axis:]) for axis in range(1, len(sizes)))
 
 
 def operand_span(sizes: Sequence[int], strides: Sequence[int]) -> int:

@@ -15,7 +15,8 @@ from .expressions import Expression, ceildiv
 from .facts import STORAGE_FEATURES, DeviceFacts
 from .manifest import KernelEntry, Record, Refusal
 from .member import Problem
-from .occupancy import Residency, Usage, residency
+from .occupancy import Residency, residency
+from .operands import contiguous_strides
 from .types import element_type
 
 INDEX_LIMIT = 1 << 31  # elements of one operand: strides and sizes are i32
@@ -82,11 +83,7 @@ def _shared(case: Case) -> Refusal | None:
 
 
 def _residency(case: Case) -> Residency | None:
-    used = case.record.footprint
-    usage = Usage(
-        threads=used.threads_per_group, registers=used.registers, shared_bytes=used.shared_bytes
-    )
-    return residency(usage, case.facts)
+    return residency(case.record.footprint.usage, case.facts)
 
 
 def _resident(case: Case) -> Refusal | None:
@@ -162,9 +159,9 @@ def dense_strides(kernel: KernelEntry, problem: Problem) -> dict[str, int]:
     """The outer strides of contiguous operands by name, in elements."""
     values = problem.values()
     return {
-        f"{argument.name}.{axis}": prod(values[d] for d in argument.dims[axis + 1 :])
+        f"{argument.name}.{axis}": stride
         for argument in kernel.args
-        for axis in range(len(argument.dims) - 1)
+        for axis, stride in enumerate(contiguous_strides([values[d] for d in argument.dims]))
     }
 
 
@@ -245,7 +242,7 @@ def judge(case: Case) -> Verdict:
     fills, splits = fill_and_split(
         tiles=batch * ceildiv(m, tile.m) * ceildiv(n, tile.n),
         k=k,
-        k_block=split_block(case.record),
+        k_block=0,  # no body splits K
         multiprocessors=case.facts.multiprocessors,
     )
     return Verdict(
@@ -268,11 +265,6 @@ def float_operations(problem: Problem) -> float:
     """Operations of a contraction, two a multiply-accumulate."""
     batch, m, n, k = mnk(problem)
     return 2.0 * batch * m * n * k
-
-
-def split_block(record: Record) -> int:
-    """Least K one split of this record may take; 0 for a body that cannot split K."""
-    return 0
 
 
 def fill_and_split(

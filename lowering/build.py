@@ -21,15 +21,16 @@ from dialects.manifest import (
     Record,
     Refusal,
 )
-from dialects.occupancy import Usage, feasible_blocks, residency
+from dialects.occupancy import feasible_blocks, residency
 from dialects.operands import Contraction
 from dialects.rules import Case, judge
 
 from .artifacts import read_artifact
+from .attributes import is_kernel
 from .candidate import Candidate, CandidateInfo
 from .compile import Artifact, CompileOptions, Job, compile_all, compiler_version
 from .gates import UNBUILT, apply_gates
-from .ir import attribute_value, context, mlir, parse_module
+from .ir import attribute_names, attribute_value, context, mlir, parse_module, symbol
 from .passes import EmitBody, GroupOperands, Instantiate, SelectTier, VerifyDeclarations
 from .pipeline import Item, Printing, Report, run_pipeline
 from .target import Target, compiler_flags, module_attributes
@@ -57,14 +58,6 @@ class Build:
     manifest: Manifest
     files: dict[str, bytes]
     notes: tuple[str, ...]
-
-
-@dataclass(kw_only=True)
-class Progress:
-    """Told how many compiles there are and when each is done."""
-
-    start: Callable[[int], None] = field(default=lambda _: None)
-    done: Callable[[str], None] = field(default=lambda _: None)
 
 
 def default_pipeline(target: Target, options: BuildOptions) -> list[Item]:
@@ -113,15 +106,14 @@ def build(
     name: str,
     targets: Sequence[Target],
     options: BuildOptions,
-    progress: Progress | None = None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> Build:
-    """Compile every candidate of every kernel for every target.
+    """Compile every candidate of every kernel for every target; ``progress`` is told each one done.
 
     Raises:
         Error: one failure, or :class:`Failures` with all of them.
     """
     _check_targets(targets)
-    progress = progress or Progress()
     notes: list[str] = []
     work: list[tuple[Target, Candidate, Record]] = []
     for target in targets:
@@ -132,15 +124,14 @@ def build(
         Job(
             name=f"{c.info.kernel} {r.name} {t.name}",
             text=c.text,
-            flags=_flags(t),
+            flags=compiler_flags(t),
             amend=t.backend == "vulkan",
         )
         for t, c, r in work
         if r.refused is None
     ]
     peer_jobs = _peer_jobs(text, name, targets, options.peers)
-    progress.start(len(jobs) + len(peer_jobs))
-    artifacts = compile_all([*jobs, *peer_jobs.values()], options.compile, progress.done)
+    artifacts = compile_all([*jobs, *peer_jobs.values()], options.compile, progress)
     made = iter(artifacts)
     results = [(t, c, r, next(made) if r.refused is None else None) for t, c, r in work]
     files: dict[str, bytes] = {}
@@ -160,10 +151,6 @@ def _check_targets(targets: Sequence[Target]) -> None:
     for name in names:
         if names.count(name) > 1:
             raise UsageError(f"two targets are called '{name}', build them into packs of their own")
-
-
-def _flags(target: Target) -> tuple[str, ...]:
-    return tuple(compiler_flags(target))
 
 
 def _planned(candidate: Candidate, target: Target) -> Record:
@@ -242,8 +229,6 @@ def _read(
             "know that target",
             where=where,
         )
-    if reading.isa is not None and reading.isa != target.isa:
-        raise CompileError(f"asked for {target.isa}, the code is for {reading.isa}", where=where)
     stem = "__".join((record.identity.member, record.identity.body, _safe(target.name)))
     paths = {
         f"{candidate.info.kernel}/{stem}.vmfb": artifact.vmfb,
@@ -252,10 +237,7 @@ def _read(
     files.update(paths)
     vmfb, code = paths
     used = reading.footprint
-    usage = Usage(
-        threads=used.threads_per_group, registers=used.registers, shared_bytes=used.shared_bytes
-    )
-    resident = residency(usage, target.facts)
+    resident = residency(used.usage, target.facts)
     return replace(
         record,
         identity=replace(record.identity, code_hash=reading.code_hash),
@@ -264,7 +246,7 @@ def _read(
             used,
             resident_groups=resident.groups if resident else None,
             occupancy_limiter=resident.limiter if resident else None,
-            feasible_blocks=feasible_blocks(usage, target.facts)
+            feasible_blocks=feasible_blocks(used.usage, target.facts)
             if used.threads_per_group
             else None,
         ),
@@ -341,10 +323,9 @@ def _plain_source(text: str, name: str, target: Target) -> tuple[str, tuple[str,
     with context() as ctx:
         module = parse_module(text, name, ctx)
         for op in module.body.operations:
-            names = [k if isinstance(k, str) else k.name for k in op.attributes]
-            if "xpu.kernel" in names:
-                kernels.append(mlir.StringAttr(op.attributes["sym_name"]).value)
-            for key in names:
+            if is_kernel(op.operation):
+                kernels.append(symbol(op.operation))
+            for key in attribute_names(op.operation):
                 if key.startswith("xpu.") or key == "arg_attrs":
                     del op.attributes[key]
         attributes = module_attributes(target, matrix=False)

@@ -15,8 +15,7 @@ from dialects.member import Member
 from dialects.operands import Contraction, EpilogueStep, Operand, check_contraction
 from dialects.types import element_type
 
-_FLOAT = {"add": "addf", "mul": "mulf", "max": "maximumf", "min": "minimumf"}
-_INTEGER = {"add": "addi", "mul": "muli", "max": "maxsi", "min": "minsi"}
+from .tiles.epilogue import FLOAT_OPS, INTEGER_OPS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +160,7 @@ class _Function:
             op = {"float": "extf", "signed": "extsi", "unsigned": "extui"}[type_.kind]
             lines.append(f"  {name}w = arith.{op} {name} : {type_.mlir} to {wide.mlir}")
             names.append(f"{name}w")
-        table = _FLOAT if wide.kind == "float" else _INTEGER
+        table = FLOAT_OPS if wide.kind == "float" else INTEGER_OPS
         return [
             *lines,
             f"  %prod = arith.{table['mul']} {names[0]}, {names[1]} : {wide.mlir}",
@@ -201,7 +200,7 @@ def _step_body(step: EpilogueStep, current: str, wanted: str, extra: Operand | N
     have, want = element_type(current), element_type(wanted)
     if step.op == "cast":
         return [f"  %r = arith.{_cast(current, wanted)} %v : {have.mlir} to {want.mlir}"]
-    table = _FLOAT if have.kind == "float" else _INTEGER
+    table = FLOAT_OPS if have.kind == "float" else INTEGER_OPS
     if extra is None:
         constant = _literal(step.constant or 0.0, current)
         return [

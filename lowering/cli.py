@@ -13,13 +13,14 @@ from platformdirs import user_cache_path
 
 from dialects.codec import encode
 from dialects.errors import Error, ParseError, UsageError
-from runtime.cli import add_json, add_run_options, print_run, run_and_report
-from runtime.console import OK, Parser, Streams, run_command
+from runtime.cli import print_run, run_and_report
+from runtime.console import OK, Parser, Streams, add_json, run_command
 from runtime.facts import read_facts
 from runtime.pack import open_pack
+from runtime.run_options import add_run_options
 from runtime.store_cli import APP
 
-from .build import Build, BuildOptions, Progress, build
+from .build import Build, BuildOptions, build
 from .compile import DEADLINE_S, CompileOptions
 from .ir import context, parse_module, split_input
 from .pack import write_pack
@@ -135,7 +136,7 @@ def _build(
     text = read_source(args.source)
     options = _options(args, peers)
     with streams.progress("compiling", None) as step:
-        return build(text, args.source, targets, options, Progress(done=step))
+        return build(text, args.source, targets, options, step)
 
 
 def _compile(args: argparse.Namespace, streams: Streams) -> int:
@@ -165,10 +166,7 @@ def _run(args: argparse.Namespace, streams: Streams) -> int:
         session, report = run_and_report(pack, args.kernel, args, streams)
         for note in result.notes:
             streams.note(f"note: {note}")
-        if args.json:
-            streams.json(report.to_json())
-        else:
-            print_run(session, report, streams)
+        print_run(session, report, args, streams)
     return OK
 
 

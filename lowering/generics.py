@@ -5,20 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dialects.errors import UnsupportedError
+from dialects.types import ELEMENT_TYPES
 
 from .ir import affine_results, mlir
 
-_MLIR_TYPES = {
-    "f64": "f64",
-    "f32": "f32",
-    "f16": "f16",
-    "bf16": "bf16",
-    "f8E4M3FN": "f8e4m3",
-    "f8E5M2": "f8e5m2",
-    "i32": "i32",
-    "i16": "i16",
-    "i8": "i8",
-}
+# The IR has no sign of its own: an integer is signed until an op widens it without.
+_MLIR_TYPES = {t.mlir: t.name for t in ELEMENT_TYPES if t.kind != "unsigned"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,11 +8,9 @@ import tempfile
 from pathlib import Path
 
 from dialects.errors import PackError
-from dialects.manifest import manifest_text
+from dialects.manifest import FILE_NAME, manifest_text
 
 from .build import Build
-
-MANIFEST = "manifest.json"
 
 
 def write_pack(result: Build, out: Path) -> None:
@@ -41,7 +39,7 @@ def _check_replaceable(out: Path) -> None:
 def _holds_pack(folder: Path) -> bool:
     """Whether a manifest of ours is there, be it cut off or of another version."""
     try:
-        with open(folder / MANIFEST, "rb") as file:
+        with open(folder / FILE_NAME, "rb") as file:
             return b'"requires_runtime"' in file.read(4096)
     except FileNotFoundError:
         return False
@@ -63,7 +61,7 @@ def _fill(result: Build, folder: Path) -> None:
         target = folder / path
         target.parent.mkdir(exist_ok=True)
         _write_file(target, content)
-    _write_file(folder / MANIFEST, manifest_text(result.manifest).encode())
+    _write_file(folder / FILE_NAME, manifest_text(result.manifest).encode())
     for directory in (*(p for p in folder.iterdir() if p.is_dir()), folder):
         _sync_directory(directory)
 

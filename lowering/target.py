@@ -152,19 +152,19 @@ def _cpu_isa(facts: DeviceFacts) -> str:
     return next(level for level, required in X86_LEVELS if flags.issuperset(required))
 
 
-def compiler_flags(target: Target) -> list[str]:
+def compiler_flags(target: Target) -> tuple[str, ...]:
     """Flags of ``iree-compile``; GPU targets are named in the module instead.
 
     ukernels are off: the default ones miscompile some inner tiles.
     """
     if target.backend != "cpu":
-        return []
-    return [
+        return ()
+    return (
         "--iree-hal-target-device=local",
         "--iree-hal-local-target-device-backends=llvm-cpu",
         f"--iree-llvmcpu-target-cpu={target.isa}",
         "--iree-llvmcpu-enable-ukernels=none",
-    ]
+    )
 
 
 def module_attributes(target: Target, *, matrix: bool = True) -> str:

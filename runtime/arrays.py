@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from dialects.errors import OperandError
-from dialects.manifest import Argument
-from dialects.member import MAX_SIZE
-from dialects.operands import operand_span
+from dialects.manifest import Argument, KernelEntry
+from dialects.member import MAX_SIZE, Problem
+from dialects.operands import contiguous_strides, operand_span
 from dialects.types import element_type
 
 from .device import Device
@@ -82,8 +82,13 @@ class DeviceArray:
 
 def contiguous(type_: str, shape: Sequence[int]) -> Layout:
     """The layout of a dense row-major array."""
-    strides = tuple(prod(shape[axis:]) for axis in range(1, len(shape)))
-    return Layout(type=type_, shape=tuple(shape), strides=strides)
+    return Layout(type=type_, shape=tuple(shape), strides=contiguous_strides(shape))
+
+
+def dense_layouts(kernel: KernelEntry, at: Problem) -> tuple[Layout, ...]:
+    """Layouts of contiguous operands at a problem, one an argument."""
+    values = at.values()
+    return tuple(contiguous(a.type, [values[d] for d in a.dims]) for a in kernel.args)
 
 
 def checked_shape(sizes: Iterable[Any], *, where: str) -> tuple[int, ...]:
@@ -198,6 +203,11 @@ def overlaps_itself(array: np.ndarray) -> bool:
             return True
         extent += (size - 1) * stride
     return False
+
+
+def launch_constants(at: Problem, layouts: Iterable[Layout]) -> tuple[int, ...]:
+    """The i32 constants of a launch: sizes, then the strides of each operand."""
+    return (*at.sizes, *(stride for layout in layouts for stride in layout.strides))
 
 
 def span_bytes(layout: Layout) -> int:

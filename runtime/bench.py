@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import iree.runtime as rt
 import ml_dtypes
 import numpy as np
 
-from dialects.errors import DeviceError, UsageError
+from dialects.errors import DeviceError
 from dialects.expressions import Expression
 from dialects.manifest import KernelEntry, Record
 from dialects.operands import Contraction
@@ -24,9 +23,10 @@ from .execute import Executable, PeerModule
 from .pack import Pack
 from .planner import Choice, KernelRef
 from .proof import Case, make_case, run_case
-from .reference import evaluate
+from .reference import COMBINE, evaluate, matrices
 from .report import RunReport
 from .session import Session
+from .timer import without_entry
 
 PEERS = ("numpy", "iree_default")
 SAFETY = 8.0  # over the error that additions of random signs make
@@ -54,18 +54,6 @@ class Error64:
     max_abs: float
     relative: float
     allowed: float
-
-
-def check_peers(names: Sequence[str]) -> tuple[str, ...]:
-    """The peers asked for.
-
-    Raises:
-        UsageError: one this build cannot run.
-    """
-    for name in names:
-        if name not in PEERS:
-            raise UsageError(f"peer '{name}' is not one of {', '.join(PEERS)}")
-    return tuple(names)
 
 
 def run_problem(
@@ -144,9 +132,8 @@ def rounding(contraction: Contraction, host: Mapping[str, np.ndarray], scale: fl
     def largest(name: str) -> float:
         return float(np.abs(host[name].astype(np.float64)).max(initial=0.0))
 
-    a, b = host[contraction.a.name], contraction.b.name
-    k = a.shape[-2] if contraction.transposed_a else a.shape[-1]
-    product = k * largest(contraction.a.name) * largest(b)
+    k = matrices(contraction, host)[0].shape[-1]
+    product = k * largest(contraction.a.name) * largest(contraction.b.name)
     error = SAFETY * epsilon(contraction.accumulator) * (product + scale)
     for step in contraction.epilogue:
         if step.op == "mul":
@@ -172,8 +159,7 @@ def our_arm(device: Device, executable: Executable, case: Case) -> Arm:
     def arm(count: int) -> float:
         empty = calls(lambda: executable.repeat(buffers, constants, 0))(1)
         spent = calls(lambda: executable.repeat(buffers, constants, count))(1)
-        # An interruption of the empty call must not make the launches look free.
-        return spent - empty if spent > empty else spent
+        return without_entry(spent, empty)
 
     return arm
 
@@ -202,15 +188,11 @@ def peer_arm(
         return None
     try:
         module = PeerModule(device, pack.read(found.vmfb, found.sha256), entry.kernel)
-        views = [_view(device, case.host[a.name], a.type) for a in _peer_arguments(entry)]
+        views = [_view(device, case.host[a.name], a.type) for a in entry.read_arguments]
         module.run(views)
     except DeviceError:
         return None
     return calls(lambda: module.run(views))
-
-
-def _peer_arguments(entry: KernelEntry) -> Sequence[Any]:
-    return entry.args if entry.result.mode == "readwrite" else entry.args[:-1]
 
 
 def _view(device: Device, array: np.ndarray, type_: str) -> rt.HalBufferView:
@@ -223,19 +205,18 @@ def _numpy_arm(contraction: Contraction, case: Case) -> Arm:
     host: Mapping[str, np.ndarray] = case.host
     kind = element_type(contraction.accumulator)
     wide = dtype_of("f32") if kind.kind == "float" and kind.bits < 64 else dtype_of(kind.name)
-    a, b = (host[o.name].astype(wide) for o in (contraction.a, contraction.b))
-    a = np.swapaxes(a, -1, -2) if contraction.transposed_a else a
-    b = np.swapaxes(b, -1, -2) if contraction.transposed_b else b
+    a, b = matrices(
+        contraction, {o.name: host[o.name].astype(wide) for o in (contraction.a, contraction.b)}
+    )
     extras = {o.name: host[o.name].astype(wide) for o in contraction.extras}
     out = np.empty((*a.shape[:-1], b.shape[-1]), wide)
-    combine = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
     def call() -> np.ndarray:
         np.matmul(a, b, out=out)
         for step in contraction.epilogue:
             if step.op != "cast":
                 other = extras[step.operand] if step.operand else wide.type(step.constant or 0)
-                combine[step.op](out, other, out=out)
+                COMBINE[step.op](out, other, out=out)
         return out
 
     return calls(call)

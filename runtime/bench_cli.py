@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 
 from rich.table import Table
@@ -13,17 +12,14 @@ from dialects.errors import UsageError
 from dialects.manifest import Record
 from dialects.member import problem
 
-from .benchmark import Row, benchmark, benchmark_json, check_peers
-from .console import OK, Streams, parse_shape
+from .benchmark import PEERS, Row, benchmark, benchmark_json
+from .console import OK, Streams, add_json, parse_shape
 from .files import describe, write_product
-from .run_options import session_for
+from .run_options import kernel_name, peer_names, session_for
 from .session import Session
 
 
-def add_bench_options(
-    parser: argparse.ArgumentParser,
-    add_json: Callable[[argparse.ArgumentParser, object], None],
-) -> None:
+def add_bench_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``bench`` alone; ``--shape`` may list several, separated by commas."""
     parser.add_argument("--all", action="store_true", help="every candidate, not the winner only")
     parser.add_argument("--write", metavar="FILE", help="write the benchmark data here")
@@ -33,11 +29,11 @@ def add_bench_options(
 def _bench(args: argparse.Namespace, streams: Streams) -> int:
     if args.write and not Path(args.write).parent.is_dir():
         raise UsageError("no such directory", where=str(Path(args.write).parent))
-    peers = check_peers([p for p in args.against.split(",") if p])
+    peers = peer_names(args, PEERS)
     rows: list[Row] = []
     tuning = "off" if args.all else "first_use"
     with session_for(args.pack, args, None, tuning) as session:
-        name = args.kernel or _only_kernel(session)
+        name = kernel_name(session.kernels, args.kernel)
         if args.member:
             session.override(name, args.member)
         shapes = [parse_shape(text) for text in args.shape.split(",")]
@@ -58,13 +54,6 @@ def _bench(args: argparse.Namespace, streams: Streams) -> int:
     else:
         streams.table(_table(rows))
     return OK
-
-
-def _only_kernel(session: Session) -> str:
-    if len(session.kernels) != 1:
-        names = ", ".join(session.kernels)
-        raise UsageError(f"the pack has {len(session.kernels)} kernels, name one: {names}")
-    return session.kernels[0]
 
 
 def _records(session: Session, kernel: str, sizes: tuple[int, ...], *, every: bool) -> list[Record]:

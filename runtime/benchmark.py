@@ -10,14 +10,14 @@ from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
-from dialects.errors import DeviceError, ProblemError, UsageError
+from dialects.errors import DeviceError, ProblemError
 from dialects.manifest import Record
 from dialects.member import Problem
 from dialects.operands import Contraction
 from dialects.rules import float_operations
 
 from .bench import our_arm, peer_arm
-from .compare import Timing, interleave
+from .compare import Timing, interleave, timing_of
 from .dispatch_events import dispatch_times, peer_dispatch_times
 from .planner import KernelRef
 from .proof import Case, make_case, prove
@@ -43,18 +43,6 @@ class Row:
     ratio: float | None
     spread: float
     tflops: float
-
-
-def check_peers(names: Sequence[str]) -> tuple[str, ...]:
-    """The peers asked for.
-
-    Raises:
-        UsageError: one that is unknown.
-    """
-    for name in names:
-        if name not in PEERS:
-            raise UsageError(f"peer '{name}' is not one of {', '.join(PEERS)}")
-    return tuple(names)
 
 
 def benchmark(
@@ -102,7 +90,7 @@ def _by_device(
     rows = []
     for record in records:
         progress(record.name)
-        timing = dispatch_times(ref.pack, ref.entry, record, case, uri).timing
+        timing = dispatch_times(ref.pack, ref.entry, record, case, uri)
         rows += _rows(ref, case, record, timing, peer_times, "device")
     return rows
 
@@ -197,10 +185,7 @@ def cublas_timing(contraction: Contraction, case: Case, launches: int = 50) -> T
         end.record()
         samples.append((start, end))
     torch.cuda.synchronize()
-    times = sorted(s.elapsed_time(e) * 1000 for s, e in samples[20:])
-    median, quarter = times[len(times) // 2], len(times) // 4
-    spread = (times[-1 - quarter] - times[quarter]) / median
-    return Timing(microseconds=median, spread=spread)
+    return timing_of([s.elapsed_time(e) * 1000 for s, e in samples[20:]])
 
 
 def benchmark_json(session: Session, rows: Sequence[Row]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from .arrays import (
     check_device,
     check_operand,
     contiguous,
+    launch_constants,
     span_bytes,
     strided_layout,
     window,
@@ -82,8 +83,7 @@ class KernelCall:
         # By identity for the warm call (a plan keeps its layouts alive), by value for the others.
         self._plans: dict[tuple[int, ...], Plan] = {}
         self._by_layout: dict[tuple[Layout, ...], Plan] = {}
-        result = ref.entry.result
-        self._positional = ref.entry.args if result.mode == "readwrite" else ref.entry.args[:-1]
+        self._positional = ref.entry.read_arguments
 
     def __call__(
         self, *operands: Any, out: Any = None, workspace: DeviceArray | None = None
@@ -220,14 +220,11 @@ class KernelCall:
                 keep=layouts,
             )
         choice, executable = self._bind(self.ref, problem_, layouts)
-        constants = [*problem_.sizes]
-        for layout in layouts:
-            constants += layout.strides
         workspace = choice.record.workspace
         plan = Plan(
             empty=False,
             executable=executable,
-            constants=tuple(constants),
+            constants=launch_constants(problem_, layouts),
             workspace_bytes=Expression(workspace).evaluate(problem_.values()) if workspace else 0,
             long=float_operations(problem_) > LONG_CALL,
             keep=layouts,

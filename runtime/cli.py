@@ -9,18 +9,19 @@ from pathlib import Path
 
 from dialects.errors import UsageError
 from dialects.facts import DeviceFacts, facts_from_json, facts_to_json
+from dialects.manifest import KernelEntry
 from dialects.member import problem
 from dialects.rules import refuse_all
 
-from .bench import check_peers, run_problem
+from .bench import PEERS, run_problem
 from .bench_cli import add_bench_options
-from .console import FAILED, OK, Parser, Streams, parse_shape, run_command
+from .console import FAILED, OK, Parser, Streams, add_json, parse_shape, run_command
 from .facts import read_facts
 from .filter import filter_candidates
 from .pack import Pack, open_pack
 from .planner import Choice
 from .report import Explanation, RunReport, verdict_table
-from .run_options import add_run_options, session_for
+from .run_options import add_run_options, kernel_name, peer_names, session_for
 from .session import Session
 from .store_cli import add_store_commands, default_store
 from .tables import facts_table
@@ -55,15 +56,9 @@ def build_parser() -> Parser:
     bench = commands.add_parser("bench", help="time candidates beside peers, as benchmark data")
     _pack_and_shape(bench)
     add_run_options(bench)
-    add_bench_options(bench, add_json)
-    add_store_commands(commands.add_parser("store", help="what choices are remembered"), add_json)
+    add_bench_options(bench)
+    add_store_commands(commands.add_parser("store", help="what choices are remembered"))
     return parser
-
-
-def add_json(parser: argparse.ArgumentParser, command: object) -> None:
-    """Give a sub-command its function and ``--json``."""
-    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    parser.set_defaults(command=command)
 
 
 def _pack_and_shape(parser: argparse.ArgumentParser) -> None:
@@ -93,22 +88,14 @@ def facts_file(path: str) -> DeviceFacts:
         raise UsageError(f"cannot read facts file: {error.strerror}", where=path) from None
 
 
-def kernel_name(pack: Pack, asked: str | None) -> str:
-    """The kernel to use: the one asked for, or the only one.
-
-    Raises:
-        UsageError: there are several and none was named.
-    """
-    names = [k.kernel for k in pack.manifest.kernels]
-    if asked is None and len(names) != 1:
-        raise UsageError(f"the pack has {len(names)} kernels, name one: {', '.join(names)}")
-    return pack.kernel(asked or names[0]).kernel
+def _entry(pack: Pack, asked: str | None) -> KernelEntry:
+    return pack.kernel(kernel_name([k.kernel for k in pack.manifest.kernels], asked))
 
 
 def _explain(args: argparse.Namespace, streams: Streams) -> int:
     pack = open_pack(args.pack)
     pack.verify()
-    entry = pack.kernel(kernel_name(pack, args.kernel))
+    entry = _entry(pack, args.kernel)
     at = problem(entry.kernel, entry.dims, parse_shape(args.shape))
     facts = facts_file(args.facts) if args.facts else read_facts(args.device)
     verdicts = filter_candidates(entry, facts, at)
@@ -134,11 +121,10 @@ def run_and_report(
     pack: Path | str, kernel: str | None, args: argparse.Namespace, streams: Streams
 ) -> tuple[Session, RunReport]:
     """Choose and run one problem with a progress bar on the terminal."""
-    peers = check_peers([p for p in args.against.split(",") if p])
+    peers = peer_names(args, PEERS)
     sizes = parse_shape(args.shape)
-    opened = open_pack(pack)
-    name = kernel_name(opened, kernel)
-    entry = opened.kernel(name)
+    entry = _entry(open_pack(pack), kernel)
+    name = entry.kernel
     problem(name, entry.dims, sizes)
     with session_for(pack, args, default_store()) as session:
         if args.member:
@@ -148,8 +134,13 @@ def run_and_report(
     return session, report
 
 
-def print_run(session: Session, report: RunReport, streams: Streams) -> None:
-    """A run for a person: facts, candidates, winner, error, speed."""
+def print_run(
+    session: Session, report: RunReport, args: argparse.Namespace, streams: Streams
+) -> None:
+    """A run as JSON, or for a person: facts, candidates, winner, error, speed."""
+    if args.json:
+        streams.json(report.to_json())
+        return
     choice = report.choice
     title = f"{choice.kernel} at {choice.problem.text} on {report.device}"
     streams.table(facts_table(session.facts, report.device), verdict_table(title, report))
@@ -191,16 +182,12 @@ def speed_lines(report: RunReport) -> list[str]:
 
 def _run(args: argparse.Namespace, streams: Streams) -> int:
     session, report = run_and_report(args.pack, args.kernel, args, streams)
-    if args.json:
-        streams.json(report.to_json())
-    else:
-        print_run(session, report, streams)
+    print_run(session, report, args, streams)
     return OK
 
 
 def _tune(args: argparse.Namespace, streams: Streams) -> int:
-    pack = open_pack(args.pack)
-    name = kernel_name(pack, args.kernel)
+    name = _entry(open_pack(args.pack), args.kernel).kernel
     sizes = parse_shape(args.shape)
     with (
         session_for(args.pack, args, default_store()) as session,

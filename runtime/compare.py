@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .choice import upper_median
@@ -59,7 +59,7 @@ def interleave(arms: Mapping[str, Arm]) -> dict[str, Timing]:
         for name in names[shift:] + names[:shift]:
             arms[name](warm[name])
             samples[name].append(arms[name](counts[name]) / counts[name] * 1e6)
-    return {name: _timing(values) for name, values in samples.items()}
+    return {name: timing_of(values) for name, values in samples.items()}
 
 
 def _seconds_a_call(arm: Arm) -> float:
@@ -72,9 +72,10 @@ def _seconds_a_call(arm: Arm) -> float:
     return max(seconds / count, 1e-9)
 
 
-def _timing(values: list[float]) -> Timing:
-    ordered = sorted(values)
-    median = upper_median(values)
+def timing_of(microseconds: Sequence[float]) -> Timing:
+    """The timing that samples of one call give."""
+    ordered = sorted(microseconds)
+    median = upper_median(ordered)
     quarter = len(ordered) // 4
     spread = (ordered[-1 - quarter] - ordered[quarter]) / median if median else 0.0
     return Timing(microseconds=median, spread=spread)

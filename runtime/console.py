@@ -84,6 +84,12 @@ class Parser(argparse.ArgumentParser):
 Command = Callable[[argparse.Namespace, Streams], int]
 
 
+def add_json(parser: argparse.ArgumentParser, command: Command) -> None:
+    """Give a sub-command its function and ``--json``."""
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    parser.set_defaults(command=command)
+
+
 def run_command(parser: argparse.ArgumentParser, argv: Sequence[str], streams: Streams) -> int:
     """Parse, run ``args.command`` and turn its errors into lines, JSON and an exit code."""
     streams.escape()

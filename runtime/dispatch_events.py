@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 import iree._runtime_libs as runtime_tools
@@ -20,10 +19,10 @@ from dialects.errors import DeviceError
 from dialects.expressions import Expression
 from dialects.manifest import KernelEntry, Record
 
-from .choice import upper_median
-from .compare import Timing
+from .arrays import span_bytes
+from .compare import Timing, timing_of
 from .pack import Pack
-from .proof import Case, span_bytes
+from .proof import Case
 
 DEADLINE_S = 30.0
 ATTEMPTS = 3  # the profiler was seen to wait for ever on one driver, now and then
@@ -31,24 +30,7 @@ WARM_LAUNCHES = 20  # clocks rise from idle during the first launches; these are
 LAUNCHES = 40
 
 
-@dataclass(frozen=True, kw_only=True)
-class DispatchTimes:
-    """Microseconds of each timed launch, summed over the dispatches of one call."""
-
-    microseconds: tuple[float, ...]
-
-    @property
-    def timing(self) -> Timing:
-        """Median and spread."""
-        ordered = sorted(self.microseconds)
-        median, quarter = upper_median(ordered), len(ordered) // 4
-        spread = (ordered[-1 - quarter] - ordered[quarter]) / median if median else 0.0
-        return Timing(microseconds=median, spread=spread)
-
-
-def dispatch_times(
-    pack: Pack, entry: KernelEntry, record: Record, case: Case, uri: str
-) -> DispatchTimes:
+def dispatch_times(pack: Pack, entry: KernelEntry, record: Record, case: Case, uri: str) -> Timing:
     """Time one candidate on the operands of a case.
 
     Raises:
@@ -75,18 +57,17 @@ def peer_dispatch_times(
         return None
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
         inputs = []
-        for argument in entry.inputs:
+        for argument in entry.read_arguments:
             array = case.host[argument.name]
             path = Path(folder) / f"{argument.name}.bin"
             np.ascontiguousarray(array).tofile(path)
             shape = "x".join(str(s) for s in array.shape)
             inputs.append(f"{shape}x{argument.type}=@{path}")
-        return _profile(pack.path / peer.vmfb, entry.kernel, inputs, uri, Path(folder)).timing
+        return _profile(pack.path / peer.vmfb, entry.kernel, inputs, uri, Path(folder))
 
 
-def _profile(
-    module: Path, function: str, inputs: list[str], uri: str, folder: Path
-) -> DispatchTimes:
+def _profile(module: Path, function: str, inputs: list[str], uri: str, folder: Path) -> Timing:
+    """Each timed launch counts as the sum over the dispatches of one call."""
     profile = folder / "profile.bin"
     _run(
         "iree-benchmark-module",
@@ -99,14 +80,14 @@ def _profile(
         f"--device_profiling_output={profile}",
     )
     events = _run("iree-profile", "dispatch", "--dispatch_events", "--format=jsonl", str(profile))
-    return DispatchTimes(microseconds=tuple(_per_call(events)[-LAUNCHES:]))
+    return timing_of(_per_call(events)[-LAUNCHES:])
 
 
 def _inputs(entry: KernelEntry, record: Record, case: Case, folder: Path) -> list[str]:
     """Arguments of the host function; ``&`` makes a raw buffer of a value."""
     result = []
-    for argument in entry.args:
-        nbytes = span_bytes(entry, case.problem, argument.name)
+    for argument, layout in zip(entry.args, case.layouts, strict=True):
+        nbytes = span_bytes(layout)
         array = case.host.get(argument.name)
         if array is None or argument is entry.result:
             result.append(f"&{nbytes}xi8=0")

@@ -30,14 +30,7 @@ class Executable:
             DeviceError: the device refuses the code.
         """
         self.device, self.record, self.kernel = device, record, kernel
-        content = pack.module(record)
-        try:
-            self._module = rt.VmModule.copy_buffer(device.instance, content)
-            self._context = rt.VmContext(device.instance, [device.hal_module, self._module])
-        except (ValueError, RuntimeError) as error:
-            raise DeviceError(
-                f"cannot load member {record.name}: {status_reason(error)}", where=device.uri
-            ) from None
+        self._module, self._context = _load(device, pack.module(record), f"member {record.name}")
         self.invoke = self._context.invoke
         self.function = self._lookup(kernel)
         self._queued = self._lookup(f"{kernel}.async")
@@ -57,10 +50,7 @@ class Executable:
         Raises:
             DeviceError: the device failed.
         """
-        semaphore = self.device.hal.create_semaphore(0)
-        fences = (rt.HalFence.create_at(semaphore, 0), rt.HalFence.create_at(semaphore, 1))
-        self._call(self._repeat, buffers, (*constants, count), fences)
-        self._settle(semaphore, fences[1])
+        self._queue(self._repeat, buffers, (*constants, count))
 
     def run_queued(self, buffers: Sequence[Any], constants: Sequence[int]) -> None:
         """As :meth:`run`, for long calls: this thread sleeps while the device works.
@@ -68,9 +58,12 @@ class Executable:
         Raises:
             DeviceError: the device failed, or a buffer is too small.
         """
+        self._queue(self._queued, buffers, constants)
+
+    def _queue(self, function: Any, buffers: Sequence[Any], constants: Sequence[int]) -> None:
         semaphore = self.device.hal.create_semaphore(0)
         fences = (rt.HalFence.create_at(semaphore, 0), rt.HalFence.create_at(semaphore, 1))
-        self._call(self._queued, buffers, constants, fences)
+        self._call(function, buffers, constants, fences)
         self._settle(semaphore, fences[1])
 
     def _settle(self, semaphore: Any, fence: Any) -> None:
@@ -131,13 +124,7 @@ class PeerModule:
         Raises:
             DeviceError: the device refuses the code.
         """
-        try:
-            self._module = rt.VmModule.copy_buffer(device.instance, content)
-            self._context = rt.VmContext(device.instance, [device.hal_module, self._module])
-        except (ValueError, RuntimeError) as error:
-            raise DeviceError(
-                f"cannot load peer: {status_reason(error)}", where=device.uri
-            ) from None
+        self._module, self._context = _load(device, content, "peer")
         self._function = _function(self._module, kernel, "peer")
 
     def run(self, views: Sequence[Any]) -> Any:
@@ -151,6 +138,16 @@ class PeerModule:
         except (ValueError, RuntimeError) as error:
             raise DeviceError(f"peer failed: {status_reason(error)}") from None
         return results.get_as_object(0, rt.HalBufferView)
+
+
+def _load(device: Device, content: bytes, what: str) -> tuple[Any, Any]:
+    """A module and a context to call it in."""
+    try:
+        module = rt.VmModule.copy_buffer(device.instance, content)
+        return module, rt.VmContext(device.instance, [device.hal_module, module])
+    except (ValueError, RuntimeError) as error:
+        reason = status_reason(error)
+        raise DeviceError(f"cannot load {what}: {reason}", where=device.uri) from None
 
 
 def _function(module: Any, name: str, member: str) -> Any:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from dialects.errors import DeviceError
 from dialects.manifest import KernelEntry, Record
 from dialects.member import Problem
 
+from .choice import Trial
 from .pack import Pack
 
 HANG_S = 60.0  # one proof or bracket; far above any launch that could win
@@ -23,15 +23,6 @@ START_S = 60.0
 END_S = 3.0  # from a closed output to the end of the process, whose trap may dump memory
 # The worker starts where this package lies: a folder of the caller's could hide it.
 _ROOT = Path(__file__).resolve().parent.parent
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measured:
-    """Samples in microseconds and failures by candidate, and whether all rounds were done."""
-
-    samples: dict[str, tuple[float, ...]]
-    failures: dict[str, str]
-    complete: bool
 
 
 class _Died(Exception):
@@ -82,7 +73,7 @@ class Measurer:
         problem: Problem,
         budget_ms: float,
         observe: Callable[[str, str], None] = lambda step, name: None,
-    ) -> Measured:
+    ) -> Trial:
         """Prove and time the candidates. One that traps or hangs is named and left out.
 
         Raises:
@@ -93,7 +84,7 @@ class Measurer:
             while True:
                 names = [r.full_name for r in records if r.full_name not in failures]
                 if not names:
-                    return Measured(samples={}, failures=failures, complete=True)
+                    return Trial(samples={}, failures=failures, complete=True)
                 request = {
                     "pack": str(pack.path.resolve()),
                     "kernel": kernel.kernel,
@@ -125,7 +116,7 @@ class Measurer:
         request: dict[str, Any],
         failures: dict[str, str],
         note: Callable[[str, str], None],
-    ) -> Measured:
+    ) -> Trial:
         self._send(request)
         while True:
             match self._receive(self._hang_s):
@@ -136,7 +127,7 @@ class Measurer:
                 case {"error": str(reason)}:
                     raise DeviceError(reason)
                 case {"end": end, "samples": dict(samples)} if _are_times(samples):
-                    return Measured(
+                    return Trial(
                         samples={name: tuple(times) for name, times in samples.items()},
                         failures=failures,
                         complete=end == "complete",

@@ -11,7 +11,7 @@ from dialects.operands import Contraction
 from dialects.types import element_type
 
 from .dtypes import dtype_of
-from .reference import evaluate, wide_dtype
+from .reference import evaluate, matrices, wide_dtype
 
 LAST = 32  # rows and columns at the far edges, where tiles are ragged
 ROWS = 16  # rows in between
@@ -63,10 +63,8 @@ class Oracle:
         return value.astype(dtype_of(self._contraction.c.type))
 
     def _sizes(self) -> tuple[int, int, int]:
-        c = self._contraction
-        a, b = self._host[c.a.name].shape, self._host[c.b.name].shape
-        m, k = (a[-1], a[-2]) if c.transposed_a else (a[-2], a[-1])
-        return m, b[-2] if c.transposed_b else b[-1], k
+        a, b = matrices(self._contraction, self._host)
+        return a.shape[-2], b.shape[-1], a.shape[-1]
 
     @cached_property
     def _wide(self) -> np.dtype:
@@ -90,9 +88,7 @@ class Oracle:
         """A random integer vector x, and A (B x), with C x for a C that is added to."""
         c = self._contraction
         wide = wide_dtype(c)
-        a, b = self._host[c.a.name], self._host[c.b.name]
-        a = np.swapaxes(a, -1, -2) if c.transposed_a else a
-        b = np.swapaxes(b, -1, -2) if c.transposed_b else b
+        a, b = matrices(c, self._host)
         x = np.random.default_rng(2).integers(-WIDEST, WIDEST + 1, (b.shape[-1], 1))
         product = _times(a, _times(b, x, wide), wide)
         return x, product + _times(self._host[c.c.name], x, wide) if c.accumulate else product

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dialects.errors import FormatError, PackError
-from dialects.manifest import KernelEntry, Manifest, Record, manifest_from_text
-
-MANIFEST = "manifest.json"
+from dialects.manifest import FILE_NAME, KernelEntry, Manifest, Record, manifest_from_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +80,7 @@ def open_pack(path: Path | str) -> Pack:
         PackError: no pack, cut off, flipped, of another schema or for another runtime.
     """
     folder = Path(path)
-    file = folder / MANIFEST
+    file = folder / FILE_NAME
     try:
         text = file.read_bytes()
     except OSError as error:

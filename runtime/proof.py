@@ -16,9 +16,9 @@ from dialects.errors import Error
 from dialects.expressions import Expression, ceildiv
 from dialects.manifest import KernelEntry, Record
 from dialects.member import Problem
-from dialects.operands import operand_span
 from dialects.types import element_type
 
+from .arrays import Layout, dense_layouts, launch_constants, span_bytes
 from .device import Device
 from .dtypes import dtype_of
 from .execute import Executable
@@ -41,9 +41,14 @@ class Case:
     oracle: Oracle
 
     @property
+    def layouts(self) -> tuple[Layout, ...]:
+        """Every operand is contiguous."""
+        return dense_layouts(self.kernel, self.problem)
+
+    @property
     def constants(self) -> tuple[int, ...]:
-        """Sizes, then the strides of contiguous operands."""
-        return launch_constants(self.kernel, self.problem)
+        """Sizes, then strides."""
+        return launch_constants(self.problem, self.layouts)
 
     def buffers(self, workspace: Any | None) -> tuple[Any, ...]:
         """Buffers in launch order."""
@@ -51,61 +56,31 @@ class Case:
         return (*self.inputs, self.result, *tail)
 
 
-def launch_constants(kernel: KernelEntry, problem: Problem) -> tuple[int, ...]:
-    """The i32 constants of a launch whose operands are all contiguous."""
-    values = problem.values()
-    constants = list(problem.sizes)
-    for argument in kernel.args:
-        sizes = [values[d] for d in argument.dims]
-        constants += [int(np.prod(sizes[i + 1 :])) for i in range(len(sizes) - 1)]
-    return tuple(constants)
-
-
 def make_case(
     device: Device, kernel: KernelEntry, problem: Problem, *, integers: bool = True, seed: int = 0
 ) -> Case:
     """Operands for a problem: small integers for proofs, normal floats otherwise."""
-    values = problem.values()
     host: dict[str, np.ndarray] = {}
     buffers = []
     rng = np.random.default_rng(seed)
     density = _density(kernel, problem)
-    for argument in kernel.args:
-        shape = tuple(values[d] for d in argument.dims)
-        dtype = dtype_of(argument.type)
-        if argument.mode == "write":
-            array = np.empty(0, dtype)
-        elif integers:
-            array = _integers(rng, shape, argument.type, density)
-        else:
-            array = _normal(rng, shape, argument.type)
-        if argument is not kernel.result:
-            host[argument.name] = array
-            buffers.append(device.upload(array, span_bytes(kernel, problem, argument.name)))
-    result = kernel.result
+    *inputs, result = dense_layouts(kernel, problem)
+    for argument, layout in zip(kernel.inputs, inputs, strict=True):
+        array = _integers(rng, layout, density) if integers else _normal(rng, layout)
+        host[argument.name] = array
+        buffers.append(device.upload(array, span_bytes(layout)))
     start = None
-    if result.mode == "readwrite":
-        start = _integers(rng, tuple(values[d] for d in result.dims), result.type, density)
-        host[result.name] = start
-    c = device.allocate(span_bytes(kernel, problem, result.name))
+    if kernel.result.mode == "readwrite":
+        start = host[kernel.result.name] = _integers(rng, result, density)
     return Case(
         kernel=kernel,
         problem=problem,
         host=host,
         inputs=tuple(buffers),
-        result=c,
+        result=device.allocate(span_bytes(result)),
         start=start,
         oracle=Oracle(kernel.contraction, host),
     )
-
-
-def span_bytes(kernel: KernelEntry, problem: Problem, name: str) -> int:
-    """Bytes that a contiguous operand's buffer must have."""
-    values = problem.values()
-    argument = next(a for a in kernel.args if a.name == name)
-    sizes = [values[d] for d in argument.dims]
-    strides = [int(np.prod(sizes[i + 1 :])) for i in range(len(sizes) - 1)]
-    return operand_span(sizes, strides) * element_type(argument.type).bytes
 
 
 def _density(kernel: KernelEntry, problem: Problem) -> float:
@@ -121,19 +96,18 @@ def _density(kernel: KernelEntry, problem: Problem) -> float:
     return min(1.0, (exact / (4 * LARGEST**2 * max(k, 1))) ** 0.5)
 
 
-def _integers(
-    rng: np.random.Generator, shape: tuple[int, ...], type_name: str, density: float
-) -> np.ndarray:
-    least = 0 if element_type(type_name).kind == "unsigned" else -LARGEST
+def _integers(rng: np.random.Generator, layout: Layout, density: float) -> np.ndarray:
+    least = 0 if element_type(layout.type).kind == "unsigned" else -LARGEST
     pattern = rng.integers(least, LARGEST + 1, PATTERN, np.int8)
     pattern *= rng.random(PATTERN) < density
-    return np.resize(pattern.astype(np.float32).astype(dtype_of(type_name)), shape)
+    return np.resize(pattern.astype(np.float32).astype(dtype_of(layout.type)), layout.shape)
 
 
-def _normal(rng: np.random.Generator, shape: tuple[int, ...], type_name: str) -> np.ndarray:
-    if element_type(type_name).kind != "float":
-        return rng.integers(0, 100, shape).astype(dtype_of(type_name))
-    return rng.standard_normal(shape, np.float32).astype(dtype_of(type_name))
+def _normal(rng: np.random.Generator, layout: Layout) -> np.ndarray:
+    dtype = dtype_of(layout.type)
+    if element_type(layout.type).kind != "float":
+        return rng.integers(0, 100, layout.shape).astype(dtype)
+    return rng.standard_normal(layout.shape, np.float32).astype(dtype)
 
 
 def awkward_problem(kernel: KernelEntry, record: Record) -> Problem:
@@ -168,24 +142,22 @@ def prove(device: Device, executable: Executable, case: Case, *, whole: bool) ->
 
 def run_case(device: Device, executable: Executable, case: Case) -> np.ndarray:
     """Poison, run once, and read the result back."""
-    values = case.problem.values()
-    result = case.kernel.result
-    shape = tuple(values[d] for d in result.dims)
     device.poison(case.result)
     if case.start is not None:
         case = _with_start(device, case)
     workspace = None
     if executable.record.workspace:
-        workspace = device.allocate(Expression(executable.record.workspace).evaluate(values))
+        nbytes = Expression(executable.record.workspace).evaluate(case.problem.values())
+        workspace = device.allocate(nbytes)
         device.poison(workspace)
     executable.run(case.buffers(workspace), case.constants)
-    return device.download(case.result, shape, dtype_of(result.type))
+    layout = case.layouts[-1]
+    return device.download(case.result, layout.shape, dtype_of(layout.type))
 
 
 def _with_start(device: Device, case: Case) -> Case:
     assert case.start is not None
-    nbytes = span_bytes(case.kernel, case.problem, case.kernel.result.name)
-    return replace(case, result=device.upload(case.start, nbytes))
+    return replace(case, result=device.upload(case.start, span_bytes(case.layouts[-1])))
 
 
 def _operands_changed(device: Device, case: Case) -> str | None:

@@ -11,6 +11,8 @@ from dialects.types import element_type
 
 from .dtypes import dtype_of
 
+COMBINE = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+
 
 def wide_dtype(contraction: Contraction) -> np.dtype:
     """float64 for floats and int64 for integers: exact on the small integers of a proof."""
@@ -32,8 +34,8 @@ def evaluate(
     accumulates. ``wide`` replaces the type that sums are taken in.
     """
     wide = wide or wide_dtype(contraction)
-    a = _rows_first(contraction, contraction.a, operands)[..., rows, :].astype(wide, copy=False)
-    b = _columns_last(contraction, operands)[..., columns].astype(wide, copy=False)
+    a, b = matrices(contraction, operands)
+    a, b = a[..., rows, :].astype(wide, copy=False), b[..., columns].astype(wide, copy=False)
     value = np.matmul(a, b)
     if contraction.accumulate:
         value = value + operands[contraction.c.name][..., rows, :][..., columns].astype(wide)
@@ -49,9 +51,7 @@ def evaluate(
             extra = next(o for o in contraction.extras if o.name == step.operand)
             other = _aligned(contraction, extra, operands[extra.name].astype(value.dtype))
             other = _take(contraction, extra, other, rows, columns)
-        value = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}[step.op](
-            value, other
-        )
+        value = COMBINE[step.op](value, other)
     return value
 
 
@@ -67,16 +67,15 @@ def _rounded(value: np.ndarray, type_name: str, wide: np.dtype) -> np.ndarray:
     return value.astype(target).astype(wide)
 
 
-def _rows_first(
-    contraction: Contraction, operand: Operand, operands: Mapping[str, np.ndarray]
-) -> np.ndarray:
-    array = operands[operand.name]
-    return np.swapaxes(array, -1, -2) if contraction.transposed_a else array
-
-
-def _columns_last(contraction: Contraction, operands: Mapping[str, np.ndarray]) -> np.ndarray:
-    array = operands[contraction.b.name]
-    return np.swapaxes(array, -1, -2) if contraction.transposed_b else array
+def matrices(
+    contraction: Contraction, operands: Mapping[str, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """A as [..., M, K] and B as [..., K, N], however they are stored."""
+    a, b = operands[contraction.a.name], operands[contraction.b.name]
+    return (
+        np.swapaxes(a, -1, -2) if contraction.transposed_a else a,
+        np.swapaxes(b, -1, -2) if contraction.transposed_b else b,
+    )
 
 
 def _aligned(contraction: Contraction, extra: Operand, array: np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from dialects.errors import UsageError
@@ -23,6 +24,30 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--against", default="numpy,iree_default", metavar="PEERS", help="numpy,iree_default"
     )
+
+
+def peer_names(args: argparse.Namespace, known: Sequence[str]) -> tuple[str, ...]:
+    """The peers that ``--against`` asks for.
+
+    Raises:
+        UsageError: one that is not among the ``known`` of the command.
+    """
+    names = tuple(p for p in args.against.split(",") if p)
+    for name in names:
+        if name not in known:
+            raise UsageError(f"peer '{name}' is not one of {', '.join(known)}")
+    return names
+
+
+def kernel_name(names: Sequence[str], asked: str | None) -> str:
+    """The kernel to use of a pack's: the one asked for, or the only one.
+
+    Raises:
+        UsageError: there are several and none was named.
+    """
+    if not asked and len(names) != 1:
+        raise UsageError(f"the pack has {len(names)} kernels, name one: {', '.join(names)}")
+    return asked or names[0]
 
 
 def session_for(

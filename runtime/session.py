@@ -24,6 +24,7 @@ from .arrays import (
     check_operand,
     checked_shape,
     contiguous,
+    dense_layouts,
     span_bytes,
 )
 from .calls import KernelCall, PreparedOperand
@@ -228,7 +229,7 @@ class Session:
         """
         ref = self.reference(kernel)
         at = problem(kernel, ref.entry.dims, tuple(sizes))
-        return self._planner.choose(ref, at, layout_text(ref, dense_layouts(ref, at)))
+        return self._planner.choose(ref, at, layout_text(ref, dense_layouts(ref.entry, at)))
 
     def explain(self, kernel: str, *sizes: int) -> Explanation:
         """Every candidate with its verdict at a problem, and the choice if one was made."""
@@ -239,7 +240,7 @@ class Session:
             problem=at,
             device=self.device.uri,
             verdicts=tuple(self._planner.verdicts(ref, at)),
-            choice=self._planner.known(ref, at, layout_text(ref, dense_layouts(ref, at))),
+            choice=self._planner.known(ref, at, layout_text(ref, dense_layouts(ref.entry, at))),
         )
 
     def override(self, kernel: str, candidate: str | None) -> None:
@@ -301,12 +302,6 @@ class Session:
             return None
         worker = self._measurer.process_id
         return cpu_foreign_percent([worker] if worker else [])
-
-
-def dense_layouts(ref: KernelRef, at: Problem) -> tuple[Layout, ...]:
-    """Layouts of contiguous operands at a problem."""
-    values = at.values()
-    return tuple(contiguous(a.type, tuple(values[d] for d in a.dims)) for a in ref.entry.args)
 
 
 def layout_text(ref: KernelRef, layouts: Sequence[Layout]) -> str:

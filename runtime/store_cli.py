@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 
 from platformdirs import user_cache_path
@@ -12,7 +11,7 @@ from dialects.codec import dumps, encode, loads
 from dialects.errors import FormatError, StoreError, UsageError
 
 from . import store
-from .console import FAILED, OK, Streams
+from .console import FAILED, OK, Streams, add_json
 from .files import describe, write_product
 from .tables import store_table
 
@@ -24,10 +23,7 @@ def default_store() -> Path:
     return user_cache_path(APP, appauthor=False) / "store"
 
 
-def add_store_commands(
-    parser: argparse.ArgumentParser,
-    add_json: Callable[[argparse.ArgumentParser, object], None],
-) -> None:
+def add_store_commands(parser: argparse.ArgumentParser) -> None:
     """The actions of ``store``."""
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     for name, command, text in (

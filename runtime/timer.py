@@ -8,11 +8,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from .execute import Executable
 
-Tier = Literal["device", "host", "unavailable"]
 BRACKET_LAUNCHES = 20
 BRACKET_SECONDS = 0.005
 
@@ -52,6 +51,13 @@ def host_bracket(
     begin = clock()
     executable.repeat(buffers, constants, count)
     spent = clock() - begin
-    net = spent - (empty - warm)
-    # An interruption of the empty call must not make the launches look free.
-    return Bracket(launches=count, microseconds=(net if net > 0 else spent) / count * 1e6)
+    seconds = without_entry(spent, empty - warm)
+    return Bracket(launches=count, microseconds=seconds / count * 1e6)
+
+
+def without_entry(spent: float, empty: float) -> float:
+    """The time of launches less that of entering the function, which a call without any takes.
+
+    An interruption of the empty call must not make the launches look free.
+    """
+    return spent - empty if spent > empty else spent

@@ -21,7 +21,7 @@ from lowering.compile import Artifact, CompileOptions, Job, compile_all, compile
 from lowering.target import compiler_flags, parse_target
 
 CPU = parse_target("cpu:x86-64-v3")
-FLAGS = tuple(compiler_flags(CPU))
+FLAGS = compiler_flags(CPU)
 ENTRY = "(%a: !hal.buffer, %b: !hal.buffer, %wait: !hal.fence, %signal: !hal.fence) -> !hal.buffer"
 FINISH = """
   %d = hal.tensor.barrier join(%r : tensor<8xf32>) => %signal : !hal.fence

@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from dialects.errors import FormatError
-from dialects.manifest import Argument, Footprint, Manifest, Needs, Prepared, manifest_text
+from dialects.manifest import (
+    Argument,
+    Footprint,
+    Manifest,
+    Mode,
+    Needs,
+    Prepared,
+    manifest_text,
+)
 from dialects.manifest import manifest_from_text as read
 from dialects.member import Tile
 from dialects.operands import EpilogueStep
@@ -239,3 +247,10 @@ SIZES = "not one of ['M', 'N', 'K']"
 )
 def test_content_that_no_rule_could_use_is_refused(text: str, message: str) -> None:
     assert refusal(text) == f"kernel 'matmul_f16': {message}"
+
+
+@pytest.mark.parametrize(("mode", "names"), [("write", ["a", "b"]), ("readwrite", ["a", "b", "c"])])
+def test_a_caller_fills_a_result_only_where_it_is_added_to(mode: Mode, names: list[str]) -> None:
+    *inputs, result = KERNEL.args
+    entry = replace(KERNEL, args=(*inputs, replace(result, mode=mode)))
+    assert [a.name for a in entry.read_arguments] == names

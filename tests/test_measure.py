@@ -24,7 +24,8 @@ from packs import (
     with_one_member,
 )
 from records import KERNEL, MANIFEST, RECORD
-from runtime.measure import Measured, Measurer
+from runtime.choice import Trial
+from runtime.measure import Measurer
 from runtime.pack import Pack, open_pack
 
 HERE = Path(__file__).resolve().parent
@@ -80,7 +81,7 @@ def fake(tmp_path: Path) -> Iterator[Fake]:
             os.kill(process, 0)
 
 
-def trial(measurer: Measurer, *records: Record) -> Measured:
+def trial(measurer: Measurer, *records: Record) -> Trial:
     """A trial of made-up candidates."""
     pack = Pack(path=Path("nowhere"), manifest=MANIFEST)
     return measurer.trial(pack, KERNEL, records, PROBLEM, 1000)
@@ -113,7 +114,7 @@ def test_a_worker_that_behaves_stays(fake: Fake, tmp_path: Path) -> None:
     first = measurer.process_id
     for _ in range(3):
         found = trial(measurer, A, B)
-        assert found == Measured(
+        assert found == Trial(
             samples={A.full_name: (1.0,) * 5, B.full_name: (2.0,) * 5}, failures={}, complete=True
         )
     assert measurer.process_id == first

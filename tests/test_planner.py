@@ -15,7 +15,8 @@ from dialects.facts import DeviceFacts
 from dialects.manifest import KernelEntry, Record, Refusal
 from dialects.member import Problem
 from records import KERNEL, MANIFEST, RECORD
-from runtime.measure import Measured, Measurer
+from runtime.choice import Trial
+from runtime.measure import Measurer
 from runtime.pack import Pack
 from runtime.planner import Choice, KernelRef, Planner, PlannerOptions
 from runtime.store import Store, entries
@@ -52,7 +53,7 @@ class Measurements:
 
     def trial(
         self, pack: Pack, kernel: KernelEntry, records: Sequence[Record], *rest: Any
-    ) -> Measured:
+    ) -> Trial:
         """10 us for the first, 9 % less for each later one."""
         if error := self._changes.pop("error", None):
             raise error
@@ -61,7 +62,7 @@ class Measurements:
         failures = {n: r for n, r in self._changes.get("failures", {}).items() if n in names}
         times = {n: (10.0 * 0.91**i,) * 5 for i, n in enumerate(names) if n not in failures}
         complete = self._changes.get("complete", True)
-        return Measured(samples=times, failures=failures, complete=complete)
+        return Trial(samples=times, failures=failures, complete=complete)
 
 
 def planner(

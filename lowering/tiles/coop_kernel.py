@@ -8,7 +8,7 @@ from dialects.member import Tile
 from dialects.operands import Contraction, Operand
 from dialects.types import element_type
 
-from .epilogue import apply_epilogue, convert
+from .gemm_store import store_element
 from .interface import (
     SHARED,
     STORAGE,
@@ -18,7 +18,6 @@ from .interface import (
     storage_type,
 )
 from .kernel_text import Index, KernelText
-from .software import add
 
 WIDE_BYTES = 16
 PAD_BYTES = 16  # added to each staged row: neighbouring rows start in other banks
@@ -291,23 +290,5 @@ class CoopKernel:
             with ir.when(inside):
                 slot = f"{ir.index(ir.add(first, r))}, {ir.index(q)}"
                 value = ir.value(f"memref.load {self.slots}[{slot}] : {self.slot_kind}")
-                self._store_one(value, row, column)
-
-    def _store_one(self, value: str, row: Index, column: Index) -> None:
-        ir, c = self.ir, self.contraction
-        where = {c.m: row, c.n: column}
-        if c.batch:
-            where[c.batch] = self.batch
-
-        def load(operand: Operand, wanted: str) -> str:
-            at = ir.index(self.values.offset(ir, operand, [where[d] for d in operand.dims]))
-            kind = f"memref<?x{storage_type(operand.type)}, {STORAGE}>"
-            raw = ir.value(f"memref.load {self.buffers[operand.name]}[{at}] : {kind}")
-            return convert(ir, raw, operand.type, wanted)
-
-        if c.accumulate:
-            value = add(ir, load(c.c, c.accumulator), value, c.accumulator)
-        value = apply_epilogue(ir, c, value, lanes=0, load=load, current=c.accumulator)
-        at = ir.index(self.values.offset(ir, c.c, [where[d] for d in c.c.dims]))
-        kind = f"memref<?x{storage_type(c.c.type)}, {STORAGE}>"
-        ir.emit(f"memref.store {value}, {self.buffers[c.c.name]}[{at}] : {kind}")
+                where = {c.m: row, c.n: column, **({c.batch: self.batch} if c.batch else {})}
+                store_element(ir, c, value, self.values, self.buffers, where, current=c.accumulator)

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from dialects.expressions import ceildiv
 from dialects.facts import MatrixConfig
-from dialects.manifest import Footprint, Launch, Needs
+from dialects.manifest import Footprint, Needs
 from dialects.member import Tile
 from dialects.operands import Contraction, OperandGroup, Tier
 from dialects.types import element_type
@@ -21,11 +21,9 @@ from dialects.types import element_type
 from ..target import Target
 from .body import Emitted, refused_types
 from .coop_kernel import WIDE_BYTES, CoopKernel, CoopShape
-from .gemm_launch import gemm_executable, gemm_grid, gemm_host
-from .interface import constant_names, layout_text
+from .gemm_launch import gemm_executable, gemm_host, gemm_launch, gemm_layout
 from .software import MAX_UNROLLED, storage_needs
 
-ENTRY = "gemm"
 _BITS = {"f16", "i8", "u8"}  # operand types that gpu.mma_matrix has; bf16 and f8 it lacks
 
 
@@ -72,28 +70,19 @@ class CoopMatrixBody:
             type=contraction.a.type,
             wide=self.wide,
         )
-        constants = constant_names(contraction)
-        layout = layout_text(len(constants), len(contraction.operands) - 1)
+        layout = gemm_layout(contraction)
         body = CoopKernel(contraction, shape, layout).text()
         code = gemm_executable(
             contraction,
             tile,
-            entry=ENTRY,
             layout=layout,
             block=(shape.threads, 1, 1),
             body=body,
             wave=target.wave,
         )
         return Emitted(
-            text=code + gemm_host(kernel, contraction, ENTRY),
-            launch=Launch(
-                entry=ENTRY,
-                grid=gemm_grid(contraction, tile),
-                block=(shape.threads, 1, 1),
-                dynamic_shared_bytes=0,
-                bindings=tuple(o.name for o in contraction.operands),
-                constants=constants,
-            ),
+            text=code + gemm_host(kernel, contraction),
+            launch=gemm_launch(contraction, tile, (shape.threads, 1, 1)),
             workspace=None,
             prepared=None,
             needs=Needs(

@@ -9,10 +9,9 @@ from dialects.member import Tile
 from dialects.operands import Contraction, Operand
 from dialects.types import element_type
 
-from .epilogue import apply_epilogue, compute_type, convert, shaped
+from .epilogue import add, apply_epilogue, compute_type, convert, shaped
 from .interface import STORAGE, KernelValues, bind_buffer, storage_type
 from .kernel_text import Index, KernelText
-from .software import add
 
 LINE = 16  # elements of a row copied at a time: a cache line of f32
 UNROLL = 4  # K steps written out in the inner loop; more only grows the code

@@ -139,8 +139,7 @@ class _Candidate:
         """One workgroup computes an m x n block of C from packed panels."""
         c, tile = self.contraction, self.tile
         names = (*self.constants, "offset")
-        reads = (*c.extras,)
-        layout = layout_text(len(names), 2 + len(reads))
+        layout = layout_text(len(names), 2 + len(c.extras))
         ir = KernelText()
         values = load_constants(ir, names, layout)
         body = Multiply(self.panels, ir, values, layout).text()

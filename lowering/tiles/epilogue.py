@@ -12,8 +12,8 @@ from .kernel_text import KernelText
 
 LoadOperand = Callable[[Operand, str], str]  # (operand, wanted scalar type name) -> value
 
-_FLOAT_OPS = {"add": "addf", "mul": "mulf", "max": "maximumf", "min": "minimumf"}
-_INTEGER_OPS = {"add": "addi", "mul": "muli", "max": "maxsi", "min": "minsi"}
+FLOAT_OPS = {"add": "addf", "mul": "mulf", "max": "maximumf", "min": "minimumf"}
+INTEGER_OPS = {"add": "addi", "mul": "muli", "max": "maxsi", "min": "minsi"}
 
 
 def shaped(mlir: str, lanes: int) -> str:
@@ -100,6 +100,13 @@ def _binary(
         other = load(operand, current)
     else:
         other = ir.constant(step.constant or 0.0, type_)
-    ops = _FLOAT_OPS if scalar.kind == "float" else _INTEGER_OPS
+    ops = FLOAT_OPS if scalar.kind == "float" else INTEGER_OPS
     op = ops[step.op].replace("si", "ui") if scalar.kind == "unsigned" else ops[step.op]
     return ir.value(f"arith.{op} {value}, {other} : {type_}")
+
+
+def add(ir: KernelText, a: str, b: str, type_name: str, lanes: int = 0) -> str:
+    """a + b of one element type."""
+    element = element_type(type_name)
+    op = FLOAT_OPS["add"] if element.kind == "float" else INTEGER_OPS["add"]
+    return ir.value(f"arith.{op} {a}, {b} : {shaped(element.mlir, lanes)}")

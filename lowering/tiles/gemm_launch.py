@@ -1,22 +1,40 @@
-"""What every single-kernel GPU body shares: the executable's grid and the host functions."""
+"""What every single-kernel GPU body shares: the executable, its launch, the host functions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dialects.manifest import Launch
 from dialects.member import Tile
 from dialects.operands import Contraction
 
 from .host_entry import HostFunction, Tensor, executable
+from .interface import constant_names, layout_text
 from .kernel_text import Index, KernelText
 
+ENTRY = "gemm"
 
-def gemm_grid(contraction: Contraction, tile: Tile) -> tuple[str, str, str]:
-    """The grid as expressions: columns, rows, batch."""
-    return (
-        f"ceildiv({contraction.n}, {tile.n})",
-        f"ceildiv({contraction.m}, {tile.m})",
-        contraction.batch or "1",
+
+def gemm_layout(contraction: Contraction) -> str:
+    """The pipeline layout: every constant, the operands read, the result written."""
+    return layout_text(len(constant_names(contraction)), len(contraction.operands) - 1)
+
+
+def gemm_launch(
+    contraction: Contraction, tile: Tile, block: tuple[int, ...], dynamic_shared_bytes: int = 0
+) -> Launch:
+    """The launch of the executable; the grid is columns, rows, batch."""
+    return Launch(
+        entry=ENTRY,
+        grid=(
+            f"ceildiv({contraction.n}, {tile.n})",
+            f"ceildiv({contraction.m}, {tile.m})",
+            contraction.batch or "1",
+        ),
+        block=block,
+        dynamic_shared_bytes=dynamic_shared_bytes,
+        bindings=tuple(o.name for o in contraction.operands),
+        constants=constant_names(contraction),
     )
 
 
@@ -24,14 +42,13 @@ def gemm_executable(
     contraction: Contraction,
     tile: Tile,
     *,
-    entry: str,
     layout: str,
     block: Sequence[int],
     body: str,
     wave: int | None = None,
     attributes: str = "",
 ) -> str:
-    """The executable ``kernel`` with the grid of :func:`gemm_grid`."""
+    """The executable ``kernel`` with the grid of :func:`gemm_launch`."""
     batched = contraction.batch is not None
 
     def grid(ir: KernelText, sizes: list[str]) -> list[Index]:
@@ -40,7 +57,7 @@ def gemm_executable(
 
     return executable(
         name="kernel",
-        entry=entry,
+        entry=ENTRY,
         layout=layout,
         workload=3 if batched else 2,
         grid=grid,
@@ -51,7 +68,7 @@ def gemm_executable(
     )
 
 
-def gemm_host(kernel: str, contraction: Contraction, entry: str) -> str:
+def gemm_host(kernel: str, contraction: Contraction) -> str:
     """The host functions of a kernel that needs no workspace."""
     host = HostFunction(contraction)
     reads: list[Tensor] = [host.operand(o) for o in contraction.operands[:-1]]
@@ -59,7 +76,7 @@ def gemm_host(kernel: str, contraction: Contraction, entry: str) -> str:
     sizes = ([contraction.batch] if contraction.batch else []) + [contraction.m, contraction.n]
     done = host.dispatch(
         "kernel",
-        entry,
+        ENTRY,
         workload=[host.values[s] for s in sizes],
         constants=host.scalars(),
         reads=reads,

@@ -12,28 +12,27 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dialects.expressions import ceildiv
-from dialects.manifest import Footprint, Launch, Needs
+from dialects.manifest import Footprint, Needs
 from dialects.member import Tile
 from dialects.operands import Contraction, Operand, OperandGroup, Tier
 from dialects.types import element_type
 
 from ..target import Target
 from .body import Emitted, refused_types
-from .epilogue import apply_epilogue, compute_type, convert
-from .gemm_launch import gemm_executable, gemm_grid, gemm_host
+from .epilogue import compute_type, convert
+from .gemm_launch import gemm_executable, gemm_host, gemm_launch, gemm_layout
+from .gemm_store import store_element
 from .interface import (
     SHARED,
     STORAGE,
     KernelValues,
     bind_buffer,
     constant_names,
-    layout_text,
     load_constants,
     storage_type,
 )
 from .kernel_text import Index, KernelText
 
-ENTRY = "gemm"
 MAX_UNROLLED = 1024  # elements of a lane's tile, or staged by a lane: the text holds each of them
 STORAGE_FEATURES = {8: "b8", 16: "b16", 64: "b64"}  # storage widths a device may lack
 
@@ -63,13 +62,11 @@ class SoftwareBody:
     def emit(self, kernel: str, contraction: Contraction, tile: Tile, target: Target) -> Emitted:
         """See :class:`.body.TileBody`."""
         threads = (tile.m // tile.thread_m) * (tile.n // tile.thread_n)
-        constants = constant_names(contraction)
-        layout = layout_text(len(constants), len(contraction.operands) - 1)
+        layout = gemm_layout(contraction)
         body = _Kernel(contraction, tile, threads, layout).emit()
         code = gemm_executable(
             contraction,
             tile,
-            entry=ENTRY,
             layout=layout,
             block=(threads, 1, 1),
             body=body,
@@ -79,15 +76,8 @@ class SoftwareBody:
         shared = tile.k * (tile.m + tile.n) * element_type(compute_type(contraction)).bytes
         dynamic = target.backend == "cuda"  # NVPTX puts workgroup memory in the dynamic block
         return Emitted(
-            text=code + gemm_host(kernel, contraction, ENTRY),
-            launch=Launch(
-                entry=ENTRY,
-                grid=gemm_grid(contraction, tile),
-                block=(threads, 1, 1),
-                dynamic_shared_bytes=shared if dynamic else 0,
-                bindings=tuple(o.name for o in contraction.operands),
-                constants=constants,
-            ),
+            text=code + gemm_host(kernel, contraction),
+            launch=gemm_launch(contraction, tile, (threads, 1, 1), shared if dynamic else 0),
             workspace=None,
             prepared=None,
             needs=Needs(features=storage_needs(contraction, target)),
@@ -282,28 +272,9 @@ class _Kernel:
                 column = ir.add(self.col0, self._column(j))
                 inside = ir.both(row_inside, ir.less(column, self.values[c.n]))
                 with ir.when(inside):
-                    self._store_one(accumulators[i * self.tile.thread_n + j], row, column)
-
-    def _store_one(self, value: str, row: Index, column: Index) -> None:
-        ir, c = self.ir, self.contraction
-        where = {c.m: row, c.n: column}
-        if c.batch:
-            where[c.batch] = self.batch
-
-        def load(operand: Operand, wanted: str) -> str:
-            position = self.values.offset(ir, operand, [where[d] for d in operand.dims])
-            kind = f"memref<?x{storage_type(operand.type)}, {STORAGE}>"
-            raw = ir.value(
-                f"memref.load {self.buffers[operand.name]}[{ir.index(position)}] : {kind}"
-            )
-            return convert(ir, raw, operand.type, wanted)
-
-        if c.accumulate:
-            value = add(ir, load(c.c, self.type), value, self.type)
-        value = apply_epilogue(ir, c, value, lanes=0, load=load)
-        position = ir.index(self.values.offset(ir, c.c, [where[d] for d in c.c.dims]))
-        kind = f"memref<?x{storage_type(c.c.type)}, {STORAGE}>"
-        ir.emit(f"memref.store {value}, {self.buffers[c.c.name]}[{position}] : {kind}")
+                    value = accumulators[i * self.tile.thread_n + j]
+                    where = {c.m: row, c.n: column, **({c.batch: self.batch} if c.batch else {})}
+                    store_element(ir, c, value, self.values, self.buffers, where, current=self.type)
 
 
 def multiply_add(ir: KernelText, a: str, b: str, c: str, type_name: str) -> str:
@@ -313,11 +284,3 @@ def multiply_add(ir: KernelText, a: str, b: str, c: str, type_name: str) -> str:
         return ir.value(f"math.fma {a}, {b}, {c} : {element.mlir}")
     product = ir.value(f"arith.muli {a}, {b} : {element.mlir}")
     return ir.value(f"arith.addi {c}, {product} : {element.mlir}")
-
-
-def add(ir: KernelText, a: str, b: str, type_name: str, lanes: int = 0) -> str:
-    """a + b of one element type."""
-    element = element_type(type_name)
-    op = "addf" if element.kind == "float" else "addi"
-    kind = f"vector<{lanes}x{element.mlir}>" if lanes else element.mlir
-    return ir.value(f"arith.{op} {a}, {b} : {kind}")
