@@ -167,15 +167,18 @@ def compiler_flags(target: Target) -> tuple[str, ...]:
     )
 
 
-def module_attributes(target: Target, *, matrix: bool = True) -> str:
+def module_attributes(target: Target, *, matrix: bool = True, features: str = "") -> str:
     """The ``hal.device.targets`` attribute of a module, empty for the CPU.
 
     ``matrix`` False leaves the matrix instructions out, so that the compiler uses none of its own.
+    ``features`` of the ISA are in LLVM's spelling; without any the back end takes the oldest PTX
+    version that has the ISA.
     """
     if target.backend == "cpu":
         return ""
     backend, container, device = _IREE_BACKEND[target.backend]
-    arch, features = _arch(target)
+    vulkan = target.backend == "vulkan"
+    arch, features = ("", "spirv:v1.6,cap:Shader") if vulkan else (target.isa, features)
     executable = (
         f'#hal.executable.target<"{backend}", "{container}", '
         f"{{{'abi = ' + chr(34) + 'hip' + chr(34) + ', ' if target.backend == 'rocm' else ''}"
@@ -183,13 +186,6 @@ def module_attributes(target: Target, *, matrix: bool = True) -> str:
         f'arch = "{arch}", features = "{features}", wgp = <{_limits(target, matrix)}>>}}>'
     )
     return f'hal.device.targets = [#hal.device.target<"{device}", [{executable}]> : !hal.device]'
-
-
-def _arch(target: Target) -> tuple[str, str]:
-    """Without features the back end takes the oldest PTX version that has the ISA."""
-    if target.backend in ("cuda", "rocm"):
-        return target.isa, ""
-    return "", "spirv:v1.6,cap:Shader"
 
 
 def _limits(target: Target, matrix: bool) -> str:

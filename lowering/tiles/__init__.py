@@ -6,10 +6,12 @@ from .body import Emitted, TileBody
 from .coop_matrix import CoopMatrixBody, CoopMatrixNarrowBody
 from .cpu_mmt4d import CpuMmt4dBody
 from .software import SoftwareBody
+from .tma_wgmma import TmaWgmmaBody
 
 __all__ = ["BODIES", "Emitted", "TileBody", "body_named"]
 
 BODIES: tuple[TileBody, ...] = (
+    TmaWgmmaBody(),
     CoopMatrixBody(),
     CoopMatrixNarrowBody(),
     SoftwareBody(),

@@ -33,10 +33,11 @@ class Tensor:
 class HostFunction:
     """One exported function in the making."""
 
-    def __init__(self, contraction: Contraction) -> None:
+    def __init__(self, contraction: Contraction, parameters: tuple[str, ...] = ()) -> None:
+        """``parameters`` are further i32 arguments, after the sizes and strides."""
         self.ir = KernelText(indent=2)
         self.contraction = contraction
-        self.constants = constant_names(contraction)
+        self.constants = (*constant_names(contraction), *parameters)
         self.values = KernelValues(
             values={
                 name: self.ir.value(f"arith.index_castui {_scalar(name)} : i32 to index")
@@ -70,17 +71,26 @@ class HostFunction:
         constants: Sequence[str],
         reads: Sequence[Tensor],
         writes: Tensor,
+        scratch: Tensor | None = None,
     ) -> Tensor:
-        """Launch ``entry`` in place on ``writes``; the result replaces it."""
+        """Launch ``entry`` in place on ``writes``; the result replaces it.
+
+        ``scratch`` is written too; nothing reads it afterwards.
+        """
         ir = self.ir
         load = ", ".join(ir.index(w) for w in workload)
-        operands = ", ".join([*constants, *(t.name for t in [*reads, writes])])
-        types = ", ".join(["i32"] * len(constants) + [t.typed for t in [*reads, writes]])
-        result = ir.value(
+        written = [writes, scratch] if scratch else [writes]
+        operands = ", ".join([*constants, *(t.name for t in [*reads, *written])])
+        types = ", ".join(["i32"] * len(constants) + [t.typed for t in [*reads, *written]])
+        results = ", ".join(f"{t.name}{{{t.count}}}" for t in written)
+        result = ir.name("v")
+        ir.emit(
+            f"{result}{f':{len(written)}' if scratch else ''} = "
             f"flow.dispatch @{symbol_of(executable)}::@{entry}[{load}]({operands}) : ({types})"
-            f" -> {writes.name}{{{writes.count}}}"
+            f" -> {f'({results})' if scratch else results}"
         )
-        return Tensor(name=result, element=writes.element, count=writes.count)
+        first = f"{result}#0" if scratch else result
+        return Tensor(name=first, element=writes.element, count=writes.count)
 
     def scalars(self) -> list[str]:
         """The i32 arguments by SSA name, to pass on to a kernel."""

@@ -96,9 +96,45 @@ class PtxText(KernelText):
         """An index as a 32-bit word."""
         return self.value(f"arith.index_cast {index} : index to i32")
 
+    def loop_w(
+        self,
+        begin: Word,
+        end: Word,
+        step: Word,
+        initial: Sequence[tuple[str, str]],
+        body: Callable[[str, list[str]], Sequence[str]],
+    ) -> list[str]:
+        """``scf.for`` over words that carries (name, type) values; ``body`` gives the next ones."""
+        variable, result = self.name("i"), self.name("r")
+        carried = [self.name("a") for _ in initial]
+        types = ", ".join(t for _, t in initial)
+        head = f"scf.for {variable} = {self.word(begin)} to {self.word(end)} step {self.word(step)}"
+        if initial:
+            pairs = ", ".join(f"{c} = {n}" for c, (n, _) in zip(carried, initial, strict=True))
+            head = f"{result}:{len(initial)} = {head} iter_args({pairs}) -> ({types})"
+        with self.block(f"{head} : i32 {{"):
+            values = body(variable, carried)
+            if initial:
+                self.emit(f"scf.yield {', '.join(values)} : {types}")
+        return [f"{result}#{i}" for i in range(len(initial))]
+
     def wide(self, a: Word) -> str:
         """An unsigned word as i64."""
         return self.value(f"arith.extui {self.word(a)} : i32 to i64")
+
+    def add_d(self, a: str, b: str | int) -> str:
+        """a + b of 64-bit words, addresses among them."""
+        if b == 0:
+            return a
+        other = self.constant(b, "i64") if isinstance(b, int) else b
+        return self.value(f"arith.addi {a}, {other} : i64")
+
+    def mul_d(self, a: str, b: str | int) -> str:
+        """a * b of 64-bit words."""
+        if b == 1:
+            return a
+        other = self.constant(b, "i64") if isinstance(b, int) else b
+        return self.value(f"arith.muli {a}, {other} : i64")
 
     def address_of(self, memref: str, type_: str, integer: str) -> str:
         """The address of a memref's first element as i64 (global) or i32 (workgroup memory)."""
