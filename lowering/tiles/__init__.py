@@ -6,12 +6,15 @@ from .body import Emitted, TileBody
 from .coop_matrix import CoopMatrixBody, CoopMatrixNarrowBody
 from .cpu_mmt4d import CpuMmt4dBody
 from .software import SoftwareBody
-from .tma_wgmma import TmaWgmmaBody
+from .tma_wgmma import TmaWgmmaBody, TmaWgmmaPairBody
+from .wgmma import WgmmaBody
 
 __all__ = ["BODIES", "Emitted", "TileBody", "body_named"]
 
 BODIES: tuple[TileBody, ...] = (
     TmaWgmmaBody(),
+    TmaWgmmaPairBody(),
+    WgmmaBody(),
     CoopMatrixBody(),
     CoopMatrixNarrowBody(),
     SoftwareBody(),

@@ -30,11 +30,22 @@ def wait(ir: PtxText, barrier: Word, parity: Word) -> None:
     )
 
 
-def arrive(ir: PtxText, barrier: Word, lane: Word, given: Word | None = None) -> None:
-    """Lane 0 of the calling warp arrives, when ``given`` is not 0."""
-    text = "{ .reg .pred p; setp.eq.u32 p, $1, 0; "
+def arrive(
+    ir: PtxText, barrier: Word, lane: Word, given: Word | None = None, *, cluster: int = 1
+) -> None:
+    """The calling warp arrives once, when ``given`` is not 0, at the barrier of each workgroup.
+
+    Of a cluster's ranks, lane i takes rank i. The arrival is not ordered at cluster scope, which
+    would flush memory each time: nothing that was written before it is read on its account.
+    """
+    text = f"{{ .reg .pred p; .reg .b32 a; setp.lt.u32 p, $1, {cluster}; "
     operands = [(ir.word(barrier), "i32"), (ir.word(lane), "i32")]
     if given is not None:
         text += "setp.ne.and.u32 p, $2, 0, p; "
         operands.append((ir.word(given), "i32"))
-    ir.asm(f"{text}@p mbarrier.arrive.shared::cta.b64 _, [$0]; }}", operands)
+    if cluster == 1:
+        text += "@p mbarrier.arrive.shared::cta.b64 _, [$0]; }"
+    else:
+        text += "@p mapa.shared::cluster.u32 a, $0, $1; "
+        text += "@p mbarrier.arrive.shared::cluster.b64 _, [a]; }"
+    ir.asm(text, operands)

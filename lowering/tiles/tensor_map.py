@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from .ptx_text import PtxText, Word
 
 BYTES = 128  # of one map
+ALIGNMENT = 16  # of addresses and strides, in bytes
 ROW_BYTES = 128  # of a box in workgroup memory: the width of the 128-byte swizzle
 _SWIZZLE_128 = 3
 # PTX ISA, table "tensormap new_val validity", field elemtype
@@ -73,22 +74,39 @@ def acquire(ir: PtxText, maps: Sequence[str]) -> None:
     ir.asm(text, [(m, "i64") for m in maps])
 
 
-def copy_in(
-    ir: PtxText, boxes: Sequence[tuple[Word, str, Sequence[Word]]], barrier: Word, nbytes: int
-) -> None:
-    """One thread has the engine fetch boxes: (workgroup address, map, coordinates) each.
+@dataclass(frozen=True, kw_only=True)
+class Box:
+    """One copy: to a workgroup address, from a map at coordinates, innermost first.
 
-    The barrier completes once all ``nbytes`` have arrived. What lies outside the tensor is zero.
+    ``cluster`` greater than 1 puts it at the same place of every workgroup of the cluster.
     """
-    text = f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], {nbytes};"
+
+    address: Word
+    tensor: str
+    coordinates: tuple[Word, ...]
+    cluster: int = 1
+
+
+def copy_in(ir: PtxText, boxes: Sequence[Box], barrier: Word, nbytes: int) -> None:
+    """One thread has the engine fetch boxes; what lies outside the tensor is zero.
+
+    The barrier completes once all ``nbytes`` have arrived, those that others of the cluster send
+    among them.
+    """
+    text = "{ .reg .b16 all; "
+    text += f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], {nbytes};"
     operands = [(ir.word(barrier), "i32")]
-    for address, tensor, coordinates in boxes:
+    for box in boxes:
         first = len(operands)
-        operands += [(ir.word(address), "i32"), (tensor, "i64")]
-        operands += [(ir.word(c), "i32") for c in coordinates]
-        where = ", ".join(f"${first + 2 + i}" for i in range(len(coordinates)))
+        operands += [(ir.word(box.address), "i32"), (box.tensor, "i64")]
+        operands += [(ir.word(c), "i32") for c in box.coordinates]
+        where = ", ".join(f"${first + 2 + i}" for i in range(len(box.coordinates)))
+        multicast = box.cluster > 1
+        if multicast:
+            text += f" mov.b16 all, {(1 << box.cluster) - 1};"
         text += (
-            f" cp.async.bulk.tensor.{len(coordinates)}d.shared::cluster.global"
-            f".mbarrier::complete_tx::bytes [${first}], [${first + 1}, {{{where}}}], [$0];"
+            f" cp.async.bulk.tensor.{len(box.coordinates)}d.shared::cluster.global"
+            f".mbarrier::complete_tx::bytes{'.multicast::cluster' if multicast else ''}"
+            f" [${first}], [${first + 1}, {{{where}}}], [$0]{', all' if multicast else ''};"
         )
-    ir.asm(text, operands)
+    ir.asm(f"{text} }}", operands)
