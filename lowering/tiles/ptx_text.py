@@ -88,9 +88,9 @@ class PtxText(KernelText):
         """An i1; ``predicate`` is one of arith.cmpi."""
         return self.value(f"arith.cmpi {predicate}, {self.word(a)}, {self.word(b)} : i32", "p")
 
-    def select_w(self, condition: str, a: Word, b: Word) -> str:
+    def select_w(self, condition: str, a: Word, b: Word) -> Word:
         """``condition ? a : b``."""
-        return self.select(condition, self.word(a), self.word(b), "i32")
+        return a if a == b else self.select(condition, self.word(a), self.word(b), "i32")
 
     def from_index(self, index: str) -> str:
         """An index as a 32-bit word."""
