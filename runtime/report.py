@@ -82,9 +82,11 @@ def describe(verdict: Verdict) -> str:
     if verdict.refusal is not None:
         return f"pruned, {verdict.refusal.message}"
     notes = [f"padding {verdict.pad_permille} per mille (R6)"]
-    if not verdict.fills:
-        split = f", split-K of {verdict.splits} would help" if verdict.splits > 1 else ""
-        notes.append(f"does not fill the device{split} (R5)")
+    if verdict.splits > 1:
+        filled = "fills" if verdict.fills else "does not fill"
+        notes.append(f"split-K of {verdict.splits} {filled} the device (R5)")
+    elif not verdict.fills:
+        notes.append("does not fill the device (R5)")
     if verdict.resident is not None:
         notes.append(f"{verdict.resident} resident (R4)")
     return f"ok, {', '.join(notes)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from dialects.manifest import Footprint, Launch, Needs, Prepared
+from dialects.manifest import Footprint, Launch, Needs, Prepared, SplitK
 from dialects.member import Tile
 from dialects.operands import Contraction, OperandGroup, Tier
 
@@ -17,7 +17,8 @@ class Emitted:
     """One candidate's IR and what is known of it before the back end has compiled it.
 
     ``text`` is the content of a module: layouts, executables, host functions. ``footprint`` is
-    what the emitter can predict; the artifact's reader replaces it.
+    what the emitter can predict; the artifact's reader replaces it. ``split`` is there when the
+    module exports ``<kernel>.split`` too.
     """
 
     text: str
@@ -27,6 +28,7 @@ class Emitted:
     needs: Needs
     footprint: Footprint
     groups: tuple[OperandGroup, ...]
+    split: SplitK | None = None
 
 
 class TileBody(Protocol):

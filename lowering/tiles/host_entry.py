@@ -31,12 +31,12 @@ class Tensor:
 
 
 class HostFunction:
-    """One exported function in the making."""
+    """One exported function in the making; ``split`` says that it is told the slices of K."""
 
-    def __init__(self, contraction: Contraction) -> None:
+    def __init__(self, contraction: Contraction, *, split: bool = False) -> None:
         self.ir = KernelText(indent=2)
         self.contraction = contraction
-        self.constants = constant_names(contraction)
+        self.constants = constant_names(contraction, split=split)
         self.values = KernelValues(
             values={
                 name: self.ir.value(f"arith.index_castui {_scalar(name)} : i32 to index")
