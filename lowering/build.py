@@ -120,6 +120,8 @@ def build(
     work: list[tuple[Target, Candidate, Record]] = []
     for target in targets:
         candidates, said = lower(text, name, target, options)
+        if target.baseline:
+            said = [f"{target.name}: not known to the compiler, built for {target.baseline}", *said]
         notes += [n for n in said if n not in notes]
         work += [(target, c, _planned(c, target)) for c in candidates]
     jobs = [
@@ -165,6 +167,7 @@ def _planned(candidate: Candidate, target: Target) -> Record:
             target=target.name,
             code_hash=None,
             compiler=compiler_version(),
+            isa=target.baseline,
         ),
         tile=info.tile,
         launch=info.launch,
