@@ -37,23 +37,23 @@ def residency(usage: Usage, facts: DeviceFacts) -> Residency | None:
     threads, per_block = usage.threads, facts.max_threads_per_block
     if threads and per_block is not None and threads > per_block:
         return Residency(groups=0, limiter="threads per block", need=threads, limit=per_block)
-    budgets: list[tuple[int, str, int, int]] = []
+    budgets: list[tuple[int, int, str, int, int]] = []
     if threads and facts.threads_per_multiprocessor is not None:
         limit = facts.threads_per_multiprocessor
-        budgets.append((limit // threads, "threads", threads, limit))
+        budgets.append((limit // threads, 0, "threads", threads, limit))
     if threads and usage.registers and facts.registers_per_multiprocessor is not None:
         need, limit = threads * usage.registers, facts.registers_per_multiprocessor
-        budgets.append((limit // need, "registers", need, limit))
+        budgets.append((limit // need, 1, "registers", need, limit))
     if usage.shared_bytes and facts.shared_bytes_per_multiprocessor is not None:
         need = usage.shared_bytes + (facts.shared_bytes_reserved_per_block or 0)
         limit = facts.shared_bytes_per_multiprocessor
-        budgets.append((limit // need, "shared", need, limit))
+        budgets.append((limit // need, 2, "shared", need, limit))
     if facts.blocks_per_multiprocessor is not None and budgets:
         limit = facts.blocks_per_multiprocessor
-        budgets.append((limit, "blocks", 1, limit))
+        budgets.append((limit, 3, "blocks", 1, limit))
     if not budgets:
         return None
-    groups, limiter, need, limit = min(budgets, key=lambda b: b[0])
+    groups, _, limiter, need, limit = min(budgets)  # of equal ones the first
     return Residency(groups=groups, limiter=limiter, need=need, limit=limit)
 
 

@@ -6,12 +6,11 @@ met, where these are amounts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
-from .expressions import evaluate
 from .facts import STORAGE_FEATURES
-from .manifest import SPLITS, Record, Refusal, Step
-from .occupancy import residency
+from .manifest import Record, Refusal, Step
+from .occupancy import Residency
 from .operands import OperandGroup
 from .site import Site
 from .types import element_type
@@ -50,8 +49,7 @@ def _shared(record: Record, site: Site) -> Refusal | None:
     return _refuse("R3", need, limit, f"shared {need} B > {limit} B per block")
 
 
-def _resident(record: Record, site: Site) -> Refusal | None:
-    found = residency(record.footprint.usage, site.facts)
+def _resident(found: Residency | None) -> Refusal | None:
     if found is None or found.groups:
         return None
     text = f"no workgroup is resident: {found.limiter} {found.need} > {found.limit}"
@@ -180,7 +178,7 @@ def _grid(record: Record, site: Site) -> Refusal | None:
     if record.launch is None:
         return None
     for step in record.launch.steps:
-        refusal = over_block(step, site) or over_grid(step, site, site.sizes)
+        refusal = over_block(step, site) or over_grid(step, site)
         if refusal is not None:
             return refusal
     return None
@@ -195,13 +193,13 @@ def over_block(step: Step, site: Site) -> Refusal | None:
     return None
 
 
-def over_grid(step: Step, site: Site, values: Mapping[str, int] | None) -> Refusal | None:
+def over_grid(step: Step, site: Site, splits: int = 1) -> Refusal | None:
     """More workgroups along an axis than a launch may have."""
     limits = site.facts.max_workgroup_counts
-    if values is None or limits is None or step.grid is None:
+    if site.sizes is None or limits is None or step.grid is None:
         return None
     for axis, text, limit in zip("xyz", step.grid, limits, strict=False):
-        need = evaluate(text, values)
+        need = site.evaluate(text, splits)
         if need > limit:
             return _refuse("grid", need, limit, f"grid {axis} {need} > {limit} workgroups")
     return None
@@ -218,50 +216,54 @@ def _index(record: Record, site: Site) -> Refusal | None:
 def _memory(record: Record, site: Site) -> Refusal | None:
     if site.sizes is None:
         return None
-    return over_memory(record.workspace_bytes(site.sizes), site)
+    return over_memory(site.evaluate(record.workspace) if record.workspace else 0, site)
 
 
 def over_memory(workspace: int, site: Site) -> Refusal | None:
     """Operands and that much workspace (bytes) against one binding and the whole device."""
     binding, memory = site.facts.max_binding_bytes, site.facts.memory_bytes
-    total = workspace
-    for name, need in _amounts(workspace, site):
-        if binding is not None and need > binding:
-            text = f"{name} {need} B > {binding} B per binding"
-            return _refuse("memory", need, binding, text)
-    total += sum(span.bytes for span in site.spans)
+    if binding is not None:
+        for span in site.spans:
+            if span.bytes > binding:
+                text = f"{span.name} {span.bytes} B > {binding} B per binding"
+                return _refuse("memory", span.bytes, binding, text)
+        if workspace > binding:
+            text = f"workspace {workspace} B > {binding} B per binding"
+            return _refuse("memory", workspace, binding, text)
+    total = workspace + site.operand_bytes
     if memory is not None and total > memory:
         return _refuse("memory", total, memory, f"operands {total} B > {memory} B of the device")
     return None
-
-
-def _amounts(workspace: int, site: Site) -> Iterable[tuple[str, int]]:
-    yield from ((span.name, span.bytes) for span in site.spans)
-    yield "workspace", workspace
 
 
 def split_fits(record: Record, site: Site, splits: int) -> bool:
     """Whether the device takes the launches and the workspace of that many slices of K."""
     if record.split is None or site.sizes is None:
         return False
-    values = {**site.sizes, SPLITS: splits}
-    workspace = evaluate(record.split.workspace, values)
+    workspace = site.evaluate(record.split.workspace, splits)
     if workspace > 4 * INDEX_LIMIT or over_memory(workspace, site) is not None:
         return False
-    steps = record.split.launch.steps
-    return not any(over_block(step, site) or over_grid(step, site, values) for step in steps)
+    for step in record.split.launch.steps:
+        if over_block(step, site) or over_grid(step, site, splits):
+            return False
+    return True
 
 
-PRUNING: tuple[Rule, ...] = (
-    _spill,
-    _registers,
-    _shared,
-    _resident,
-    _native,
-    _wave,
-    _feature,
-    _alignment,
-    _grid,
-    _index,
-    _memory,
-)
+_OF_THE_CODE: tuple[Rule, ...] = (_spill, _registers, _shared)  # R1, R2, R3
+_AFTER_R4: tuple[Rule, ...] = (_native, _wave, _feature, _alignment, _grid, _index, _memory)
+
+
+def first_refusal(record: Record, site: Site, found: Residency | None) -> Refusal | None:
+    """The first rule that prunes, in the order of this page; ``found`` is R4's residency."""
+    for rule in _OF_THE_CODE:
+        refusal = rule(record, site)
+        if refusal is not None:
+            return refusal
+    refusal = _resident(found)
+    if refusal is not None:
+        return refusal
+    for rule in _AFTER_R4:
+        refusal = rule(record, site)
+        if refusal is not None:
+            return refusal
+    return None

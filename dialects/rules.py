@@ -16,8 +16,8 @@ from .facts import DeviceFacts
 from .manifest import KernelEntry, Record, Refusal
 from .member import Problem
 from .occupancy import residency
-from .pruning import INDEX_LIMIT, PRUNING, split_fits
-from .site import Site, dense_strides
+from .pruning import INDEX_LIMIT, first_refusal, split_fits
+from .site import Site, dense_strides, mnk
 
 __all__ = [
     "INDEX_LIMIT",
@@ -77,15 +77,14 @@ def judge_at(record: Record, site: Site) -> Verdict:
     """The first rule that prunes, or what R4, R5 and R6 record of a survivor."""
     if record.refused is not None:
         return Verdict(record=record, refusal=record.refused)
-    for rule in PRUNING:
-        refusal = rule(record, site)
-        if refusal is not None:
-            return Verdict(record=record, refusal=refusal)
     found = residency(record.footprint.usage, site.facts)
+    refusal = first_refusal(record, site, found)
+    if refusal is not None:
+        return Verdict(record=record, refusal=refusal)
     resident = found.groups if found else None
-    if site.problem is None:
+    if site.extent is None:
         return Verdict(record=record, resident=resident)
-    batch, m, n, k = mnk(site.problem)
+    batch, m, n, k = site.extent
     tile = record.tile
     fills, splits = fill_and_split(
         tiles=batch * ceildiv(m, tile.m) * ceildiv(n, tile.n),
@@ -103,13 +102,6 @@ def judge_at(record: Record, site: Site) -> Verdict:
         splits=splits,
         pad_permille=padding_permille(m, n, tile.m, tile.n),
     )
-
-
-def mnk(problem: Problem) -> tuple[int, int, int, int]:
-    """(batch, m, n, k) of a contraction's sizes; batch 1 when there is none."""
-    sizes = problem.sizes if len(problem.sizes) == 4 else (1, *problem.sizes)
-    batch, m, n, k = sizes
-    return batch, m, n, k
 
 
 def float_operations(problem: Problem) -> float:

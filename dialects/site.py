@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from .expressions import evaluate
 from .facts import DeviceFacts
-from .manifest import KernelEntry
+from .manifest import SPLITS, KernelEntry
 from .member import Problem
 from .operands import contiguous_strides, operand_span
 from .types import element_type
@@ -42,6 +43,33 @@ class Site:
         return self.problem.values() if self.problem is not None else None
 
     @cached_property
+    def extent(self) -> tuple[int, int, int, int] | None:
+        """(batch, m, n, k), None before a problem is known."""
+        return mnk(self.problem) if self.problem is not None else None
+
+    def evaluate(self, text: str, splits: int = 1) -> int:
+        """An expression over the sizes, and over ``splits`` where that is above 1.
+
+        Candidates of one kernel share most of theirs, so each is evaluated once.
+        """
+        known = self._values.get((text, splits))
+        if known is None:
+            values = self.sizes or {}
+            if splits > 1:
+                values = {**values, SPLITS: splits}
+            known = self._values[text, splits] = evaluate(text, values)
+        return known
+
+    @cached_property
+    def _values(self) -> dict[tuple[str, int], int]:
+        return {}
+
+    @cached_property
+    def operand_bytes(self) -> int:
+        """Bytes of all arguments together."""
+        return sum(span.bytes for span in self.spans)
+
+    @cached_property
     def alignments(self) -> dict[str, int]:
         """What ``Needs.alignment`` may name, as far as it is known: sizes, strides and starts."""
         if self.problem is None:
@@ -67,6 +95,13 @@ class Site:
             nbytes = count * element_type(argument.type).bytes
             result.append(Span(name=argument.name, elements=count, bytes=nbytes))
         return tuple(result)
+
+
+def mnk(problem: Problem) -> tuple[int, int, int, int]:
+    """(batch, m, n, k) of a contraction's sizes; batch 1 when there is none."""
+    sizes = problem.sizes if len(problem.sizes) == 4 else (1, *problem.sizes)
+    batch, m, n, k = sizes
+    return batch, m, n, k
 
 
 def dense_strides(kernel: KernelEntry, problem: Problem) -> dict[str, int]:

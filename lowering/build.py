@@ -123,7 +123,7 @@ def build(
         if target.baseline:
             said = [f"{target.name}: not known to the compiler, built for {target.baseline}", *said]
         notes += [n for n in said if n not in notes]
-        work += [(target, c, _planned(c, target)) for c in candidates]
+        work += [(target, c, planned(c, target)) for c in candidates]
     jobs = [
         Job(
             name=f"{c.info.kernel} {r.name} {t.name}",
@@ -157,7 +157,7 @@ def _check_targets(targets: Sequence[Target]) -> None:
             raise UsageError(f"two targets are called '{name}', build them into packs of their own")
 
 
-def _planned(candidate: Candidate, target: Target) -> Record:
+def planned(candidate: Candidate, target: Target) -> Record:
     """The record before compilation, refused when the rules already say so."""
     info = candidate.info
     record = Record(
