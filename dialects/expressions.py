@@ -149,7 +149,7 @@ def _compile(node: ast.expr, text: str) -> _Compiled:
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             return _call(operator.not_, [operand], text)
         case ast.UnaryOp(operand=operand):
-            return _call(operator.neg, [operand], text)
+            return _call(lambda value: -value, [operand], text)
         case ast.BoolOp(op=op, values=operands):
             return _boolean(all if isinstance(op, ast.And) else any, operands, text)
         case ast.Compare(left=left, ops=ops, comparators=rest):

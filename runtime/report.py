@@ -136,26 +136,35 @@ def choice_json(choice: Choice | None) -> dict[str, Any] | None:
 
 
 def verdict_table(title: str, report: Explanation | RunReport) -> Table:
-    """Candidates with tier, verdict and, where they were timed, median."""
+    """Candidates with tier and verdict, then the rule with its amounts, or the median of a run."""
     choice = report.choice
-    verdicts = report.verdicts if isinstance(report, Explanation) else report.choice.verdicts
+    explains = isinstance(report, Explanation)
+    verdicts = report.verdicts if explains else report.choice.verdicts
     medians = choice.medians if choice else {}
     failures = choice.failures if choice else {}
     table = Table(title=title, title_justify="left")
     for column in ("member", "body", "tier", "verdict"):
         table.add_column(column, overflow="fold")
-    table.add_column("median us", justify="right")
+    for column in ("rule", "need", "limit") if explains else ("median us",):
+        table.add_column(column, justify="left" if column == "rule" else "right")
     for verdict in verdicts:
         record = verdict.record
         failed = failures.get(record.full_name)
         median = medians.get(record.full_name)
         chosen = choice is not None and choice.record.full_name == record.full_name
+        refusal = verdict.refusal
+        amounts = (refusal.rule, refusal.need, refusal.limit) if refusal else (None,) * 3
+        more = map(_cell, amounts) if explains else [f"{median:.1f}" if median else "-"]
         table.add_row(
             record.identity.member,
             record.identity.body,
             record.tier,
             f"failed, {failed}" if failed else describe(verdict),
-            f"{median:.1f}" if median is not None else "-",
+            *more,
             style="bold" if chosen else None,
         )
     return table
+
+
+def _cell(value: object) -> str:
+    return "-" if value is None else str(value)

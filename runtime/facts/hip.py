@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from dialects.errors import DeviceError
 from dialects.facts import DeviceFacts
@@ -73,6 +74,10 @@ def read_hip_facts(selector: str = "", libraries: Sequence[str] = LIBRARIES) -> 
     place = uuids.index(select("hip", selector, uuids))
     wave = library.attribute(place, _WAVE[0])
     driver = _version(library.integer("hipDriverGetVersion"))
+    limits: dict[str, Any] = {
+        **{field: library.attribute(place, number) for field, (number, _) in _LIMITS.items()},
+        **{field: library.axes(place, numbers) for field, (numbers, _) in _AXES.items()},
+    }
     facts = DeviceFacts(
         source=f"read from the HIP runtime {_version(version)}",
         backend="rocm",
@@ -83,8 +88,7 @@ def read_hip_facts(selector: str = "", libraries: Sequence[str] = LIBRARIES) -> 
         driver=driver,
         wave_widths=(wave,) if wave else None,
         memory_bytes=library.memory_bytes(place),
-        **{field: library.attribute(place, number) for field, (number, _) in _LIMITS.items()},
-        **{field: library.axes(place, numbers) for field, (numbers, _) in _AXES.items()},
+        **limits,
     )
     return sourced(facts, _SOURCES)
 
