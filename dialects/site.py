@@ -71,13 +71,15 @@ class Site:
 
     @cached_property
     def alignments(self) -> dict[str, int]:
-        """What ``Needs.alignment`` may name, as far as it is known: sizes, strides and starts."""
+        """The sizes and strides by name, as far as they are known, in elements."""
         if self.problem is None:
             return {}
         strides = self.strides
         if strides is None:
             strides = dense_strides(self.kernel, self.problem)
-        return {**strides, **self.problem.values()}
+        arguments = {a.name for a in self.kernel.args}
+        known = {name: value for name, value in strides.items() if name not in arguments}
+        return {**known, **self.problem.values()}
 
     @cached_property
     def spans(self) -> tuple[Span, ...]:
