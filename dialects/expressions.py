@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -71,7 +71,15 @@ class Expression:
         Raises:
             ExpressionError: an unbound name (named), a division by zero, a value out of range.
         """
-        return int(_evaluate(_parse(self.text).body, values, self.text))
+        return evaluate(self.text, values)
+
+
+def evaluate(text: str, values: Mapping[str, int]) -> int:
+    """The value of an expression's text, as :meth:`Expression.evaluate`.
+
+    A text is read once: later calls run what was made of it.
+    """
+    return int(_compiled(text)(values))
 
 
 @lru_cache(maxsize=1024)
@@ -119,44 +127,93 @@ def _check(node: ast.expr, text: str, depth: int) -> None:
         _check(child, text, depth - 1)
 
 
-def _evaluate(node: ast.expr, values: Mapping[str, int], text: str) -> int:
+_Compiled = Callable[[Mapping[str, int]], int]
+
+
+@lru_cache(maxsize=4096)
+def _compiled(text: str) -> _Compiled:
+    return _compile(_parse(text).body, text)
+
+
+def _compile(node: ast.expr, text: str) -> _Compiled:
+    """A function of the values; what it may raise is that of :meth:`Expression.evaluate`."""
     match node:
         case ast.Constant(value=value):
-            result = int(value)  # type: ignore[arg-type]
+            constant = _in_range(int(value), text)  # type: ignore[arg-type]
+            return lambda values: constant
         case ast.Name(id=name):
-            if name not in values:
-                known = ", ".join(sorted(values)) or "none"
-                raise ExpressionError(
-                    f"expression '{text}' names '{name}', which is not one of: {known}"
-                )
-            result = values[name]
+            return _name(name, text)
         case ast.BinOp(left=left, op=op, right=right):
-            a, b = _evaluate(left, values, text), _evaluate(right, values, text)
-            if b == 0 and isinstance(op, ast.FloorDiv | ast.Mod):
-                raise ExpressionError(f"expression '{text}' divides by zero")
-            result = _BINARY[type(op)](a, b)
+            divides = isinstance(op, ast.FloorDiv | ast.Mod)
+            return _call(_BINARY[type(op)], [left, right], text, divides=divides)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            result = int(not _evaluate(operand, values, text))
+            return _call(operator.not_, [operand], text)
         case ast.UnaryOp(operand=operand):
-            result = -_evaluate(operand, values, text)
+            return _call(lambda value: -value, [operand], text)
         case ast.BoolOp(op=op, values=operands):
-            results = (_evaluate(o, values, text) for o in operands)
-            result = int(all(results) if isinstance(op, ast.And) else any(results))
+            return _boolean(all if isinstance(op, ast.And) else any, operands, text)
         case ast.Compare(left=left, ops=ops, comparators=rest):
-            result, a = 1, _evaluate(left, values, text)
-            for op, operand in zip(ops, rest, strict=True):
-                b = _evaluate(operand, values, text)
-                if not _COMPARE[type(op)](a, b):
-                    result = 0
-                    break
-                a = b
+            return _compare([left, *rest], [_COMPARE[type(o)] for o in ops], text)
         case ast.Call(func=ast.Name(id=name), args=args):
-            operands = [_evaluate(a, values, text) for a in args]
-            if name == "ceildiv" and operands[1] == 0:
-                raise ExpressionError(f"expression '{text}' divides by zero")
-            result = _CALLS[name](*operands)
-        case _:
-            raise ExpressionError(f"expression '{text}' is not supported")
-    if abs(result) > MAX_MAGNITUDE:
-        raise ExpressionError(f"expression '{text}' exceeds {MAX_MAGNITUDE.bit_length() - 1} bits")
-    return result
+            return _call(_CALLS[name], args, text, divides=name == "ceildiv")
+    raise ExpressionError(f"expression '{text}' is not supported")
+
+
+def _in_range(value: int, text: str) -> int:
+    if -MAX_MAGNITUDE <= value <= MAX_MAGNITUDE:
+        return value
+    raise ExpressionError(f"expression '{text}' exceeds {MAX_MAGNITUDE.bit_length() - 1} bits")
+
+
+def _name(name: str, text: str) -> _Compiled:
+    def look_up(values: Mapping[str, int]) -> int:
+        if name not in values:
+            known = ", ".join(sorted(values)) or "none"
+            raise ExpressionError(
+                f"expression '{text}' names '{name}', which is not one of: {known}"
+            )
+        return _in_range(values[name], text)
+
+    return look_up
+
+
+def _call(
+    function: Callable[..., int], nodes: Sequence[ast.expr], text: str, *, divides: bool = False
+) -> _Compiled:
+    parts = [_compile(n, text) for n in nodes]
+    if len(parts) != 2:
+        return lambda values: _in_range(function(*(p(values) for p in parts)), text)
+    first, second = parts
+
+    def call(values: Mapping[str, int]) -> int:
+        a, b = first(values), second(values)
+        if divides and b == 0:
+            raise ExpressionError(f"expression '{text}' divides by zero")
+        return _in_range(function(a, b), text)
+
+    return call
+
+
+def _boolean(
+    function: Callable[[Iterable[int]], bool], nodes: Sequence[ast.expr], text: str
+) -> _Compiled:
+    parts = [_compile(n, text) for n in nodes]
+    return lambda values: function(p(values) for p in parts)
+
+
+def _compare(
+    nodes: Sequence[ast.expr], tests: Sequence[Callable[[int, int], bool]], text: str
+) -> _Compiled:
+    first, *rest = (_compile(n, text) for n in nodes)
+
+    def compare(values: Mapping[str, int]) -> int:
+        """Chained as Python's: what follows a false comparison is not evaluated."""
+        left = first(values)
+        for test, part in zip(tests, rest, strict=True):
+            right = part(values)
+            if not test(left, right):
+                return 0
+            left = right
+        return 1
+
+    return compare

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 from .codec import decode, dumps, loads
 from .errors import Error, FormatError
-from .expressions import Expression
+from .expressions import Expression, evaluate
 from .member import Tile, check_tile
 from .occupancy import Usage
 from .operands import Contraction, OperandGroup, check_contraction
@@ -22,6 +23,9 @@ from .types import element_type
 FILE_NAME = "manifest.json"
 SCHEMA_VERSION = 1
 REQUIRES_RUNTIME = "iree 3.13"
+SPLITS = "splits"  # the slices of K by name: no size can be called so
+MULTIPROCESSORS = "multiprocessors"  # of the device, by name: what a persistent grid fills
+UNKNOWN_MULTIPROCESSORS = (1 << 16) - 1  # more than there are tiles to share out: a grid of tiles
 Mode = Literal["read", "write", "readwrite"]
 GateStatus = Literal["ok", "failed", "warned", "held"]
 
@@ -38,20 +42,28 @@ class Argument:
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """``code_hash`` is the sha256 of the device code alone: renaming a file does not change it."""
+    """``code_hash`` is the sha256 of the device code alone: renaming a file does not change it.
+
+    ``isa`` is the ISA of the code where it is another than the target names: an older one that the
+    compiler knows and the target runs. Null where the code is for the target itself.
+    """
 
     member: str
     body: str
     target: str
     code_hash: str | None
     compiler: str
+    isa: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Launch:
-    """How the code object is launched. ``grid`` are expressions over the sizes.
+class Step:
+    """One launch of an entry of a code object. ``grid`` are expressions over the sizes.
 
-    ``constants`` name the i32 values in order: sizes by name, strides as ``<argument>.<axis>``.
+    ``bindings`` are arguments by name, or ``workspace``. ``constants`` give the i32 values in
+    order: sizes by name, strides as ``<argument>.<axis>``, ``multiprocessors``, or an expression
+    over the sizes. A grid may name the multiprocessors too.
+    ``code_object`` is the file that holds the entry where that is not the record's own.
     """
 
     entry: str
@@ -60,6 +72,35 @@ class Launch:
     dynamic_shared_bytes: int
     bindings: tuple[str, ...]
     constants: tuple[str, ...]
+    code_object: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch(Step):
+    """How the code object is launched; ``then`` are the steps that follow it in the same call."""
+
+    then: tuple[Step, ...] = ()
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Every launch of a call, in order."""
+        return (self, *self.then)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitK:
+    """The same candidate with K cut into ``splits`` slices that separate workgroups multiply.
+
+    Each slice holds whole blocks of ``k_block``, the last one the rest too; its partial sums go to
+    the workspace, and a step that follows adds them up in order, so that results are the same
+    every time. ``workspace`` (bytes) and the grids and constants of ``launch`` are expressions over
+    the sizes and ``splits``. The module exports it as ``<kernel>.split``.
+    """
+
+    k_block: int
+    max_splits: int = 16
+    workspace: str
+    launch: Launch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +134,7 @@ class Footprint:
         known = [b for b in (self.static_shared_bytes, self.dynamic_shared_bytes) if b is not None]
         return sum(known) if known else None
 
-    @property
+    @cached_property
     def usage(self) -> Usage:
         """What of it decides how many workgroups are resident."""
         return Usage(
@@ -133,14 +174,21 @@ class Refusal:
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """What a device must offer for the code: features by name, one wave width, alignments.
+    """What a device and a call must offer for the code.
 
-    ``alignment`` maps a stride or argument name to the bytes it must be a multiple of.
+    ``features`` by name, ``wave_width`` the one width that the code is for. ``alignment`` says what
+    must be a multiple of what: a size by its name and a stride as ``<argument>.<axis>`` in
+    elements, where an argument starts by its own name in bytes, 16 at most; without that, it must
+    start as its strides are aligned. ``waves`` are those along m and n among which the block tile
+    is shared out, where they are all that the block has. ``row_lanes`` is how many lanes copy one
+    row of a staged tile, where whole rows are copied at a time.
     """
 
     features: tuple[str, ...] = ()
     wave_width: int | None = None
     alignment: dict[str, int] | None = None
+    waves: tuple[int, int] | None = None
+    row_lanes: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,21 +215,28 @@ class Record:
     groups: tuple[OperandGroup, ...]
     gates: tuple[GateRecord, ...]
     refused: Refusal | None
+    split: SplitK | None = None
 
-    @property
+    @cached_property
     def name(self) -> str:
         """``member/body``, unique for one kernel and target."""
         return f"{self.identity.member}/{self.identity.body}"
 
-    @property
+    @cached_property
     def full_name(self) -> str:
         """``member/body@target``, unique for one kernel."""
         return f"{self.name}@{self.identity.target}"
 
-    @property
+    @cached_property
     def tier(self) -> str:
         """``native`` when any operand group is."""
         return "native" if any(g.tier == "native" for g in self.groups) else "software"
+
+    def workspace_bytes(self, sizes: Mapping[str, int], splits: int = 1) -> int:
+        """Workspace of one call at these sizes, 0 when it takes none."""
+        if splits > 1 and self.split is not None:
+            return evaluate(self.split.workspace, {**sizes, SPLITS: splits})
+        return evaluate(self.workspace, sizes) if self.workspace else 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,14 +349,39 @@ def _check_kernel(kernel: KernelEntry) -> None:
     if kernel.workspace:
         _check_names(f"workspace '{kernel.workspace}'", Expression(kernel.workspace).names, kernel)
     for record in kernel.members:
-        check_tile(record.tile)
-        texts = [record.workspace, record.prepared.bytes if record.prepared else None]
-        texts += (record.launch.grid or ()) if record.launch else ()
-        for text in filter(None, texts):
-            _check_names(f"member {record.name}: '{text}'", Expression(text).names, kernel)
-        for name, alignment in (record.needs.alignment or {}).items():
-            if alignment < 1:
-                raise FormatError(f"member {record.name}: alignment of {name} is {alignment}")
+        _check_record(record, kernel)
+
+
+def _check_record(record: Record, kernel: KernelEntry) -> None:
+    check_tile(record.tile)
+    what = f"member {record.name}"
+    texts = [record.workspace, record.prepared.bytes if record.prepared else None]
+    _check_texts(what, texts, kernel)
+    _check_texts(what, _grids(record.launch), kernel, {MULTIPROCESSORS})
+    for name, alignment in (record.needs.alignment or {}).items():
+        if alignment < 1:
+            raise FormatError(f"{what}: alignment of {name} is {alignment}")
+    split = record.split
+    if split is not None:
+        if split.k_block < 1 or split.max_splits < 1:
+            raise FormatError(
+                f"{what}: splits K in blocks of {split.k_block}, at most {split.max_splits}"
+            )
+        _check_texts(what, [split.workspace, *_grids(split.launch)], kernel, {SPLITS})
+
+
+def _grids(launch: Launch | None) -> list[str]:
+    """The expressions of a launch and those that follow it."""
+    if launch is None:
+        return []
+    return [text for step in launch.steps for text in step.grid or ()]
+
+
+def _check_texts(
+    what: str, texts: Sequence[str | None], kernel: KernelEntry, more: Set[str] = frozenset()
+) -> None:
+    for text in filter(None, texts):
+        _check_names(f"{what}: '{text}'", Expression(text).names - more, kernel)
 
 
 def _check_names(what: str, names: Set[str], kernel: KernelEntry) -> None:

@@ -34,24 +34,27 @@ def residency(usage: Usage, facts: DeviceFacts) -> Residency | None:
 
     A thread count above the per-block maximum leaves nothing resident.
     """
-    budgets: list[Residency] = []
-
-    def add(limiter: str, need: int | None, limit: int | None) -> None:
-        if need and limit is not None:
-            budgets.append(Residency(groups=limit // need, limiter=limiter, need=need, limit=limit))
-
-    per_block = facts.max_threads_per_block
-    if usage.threads and per_block is not None and usage.threads > per_block:
-        return Residency(groups=0, limiter="threads per block", need=usage.threads, limit=per_block)
-    add("threads", usage.threads, facts.threads_per_multiprocessor)
-    if usage.threads and usage.registers:
-        add("registers", usage.threads * usage.registers, facts.registers_per_multiprocessor)
-    if usage.shared_bytes:
-        reserved = facts.shared_bytes_reserved_per_block or 0
-        add("shared", usage.shared_bytes + reserved, facts.shared_bytes_per_multiprocessor)
+    threads, per_block = usage.threads, facts.max_threads_per_block
+    if threads and per_block is not None and threads > per_block:
+        return Residency(groups=0, limiter="threads per block", need=threads, limit=per_block)
+    budgets: list[tuple[int, int, str, int, int]] = []
+    if threads and facts.threads_per_multiprocessor is not None:
+        limit = facts.threads_per_multiprocessor
+        budgets.append((limit // threads, 0, "threads", threads, limit))
+    if threads and usage.registers and facts.registers_per_multiprocessor is not None:
+        need, limit = threads * usage.registers, facts.registers_per_multiprocessor
+        budgets.append((limit // need, 1, "registers", need, limit))
+    if usage.shared_bytes and facts.shared_bytes_per_multiprocessor is not None:
+        need = usage.shared_bytes + (facts.shared_bytes_reserved_per_block or 0)
+        limit = facts.shared_bytes_per_multiprocessor
+        budgets.append((limit // need, 2, "shared", need, limit))
     if facts.blocks_per_multiprocessor is not None and budgets:
-        add("blocks", 1, facts.blocks_per_multiprocessor)
-    return min(budgets, key=lambda b: b.groups) if budgets else None
+        limit = facts.blocks_per_multiprocessor
+        budgets.append((limit, 3, "blocks", 1, limit))
+    if not budgets:
+        return None
+    groups, _, limiter, need, limit = min(budgets)  # of equal ones the first
+    return Residency(groups=groups, limiter=limiter, need=need, limit=limit)
 
 
 def feasible_blocks(usage: Usage, facts: DeviceFacts) -> tuple[int, ...] | None:

@@ -1,25 +1,38 @@
 """The feasibility rules (seed section 2, R1-R6, and ours): pure functions of record and facts.
 
-Preflight before compiling, the filter at bind and ``explain`` all call :func:`judge`. Unknown facts
-prune nothing.
+Preflight before compiling, the filter at bind and ``explain`` all call :func:`judge_at`. Unknown
+facts prune nothing. The rules that prune are in :mod:`.pruning`; R5 and R6, which only record, are
+here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 
 from .errors import LaunchRefused
-from .expressions import Expression, ceildiv
-from .facts import STORAGE_FEATURES, DeviceFacts
+from .expressions import ceildiv
+from .facts import DeviceFacts
 from .manifest import KernelEntry, Record, Refusal
 from .member import Problem
-from .occupancy import Residency, residency
-from .operands import contiguous_strides
-from .types import element_type
+from .occupancy import residency
+from .pruning import INDEX_LIMIT, first_refusal, split_fits
+from .site import Site, dense_strides, mnk
 
-INDEX_LIMIT = 1 << 31  # elements of one operand: strides and sizes are i32
+__all__ = [
+    "INDEX_LIMIT",
+    "Case",
+    "Site",
+    "Verdict",
+    "dense_strides",
+    "fill_and_split",
+    "float_operations",
+    "judge",
+    "judge_at",
+    "mnk",
+    "padding_permille",
+    "refuse_all",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +40,7 @@ class Verdict:
     """What the rules say of one record at one problem.
 
     A survivor has no ``refusal``; it carries R4's residency, R5's fill and split, R6's padding.
+    ``splits`` above 1 is the split-K that the launch uses.
     """
 
     record: Record
@@ -53,212 +67,41 @@ class Case:
     strides: Mapping[str, int] | None = None
 
 
-def _refuse(rule: str, need: int | None, limit: int | None, what: str) -> Refusal:
-    return Refusal(rule=rule, need=need, limit=limit, message=f"{what} ({rule})")
-
-
-def _spill(case: Case) -> Refusal | None:
-    spilled = case.record.footprint.spill_bytes
-    if spilled:
-        return _refuse("R1", spilled, None, f"spills {spilled} B")
-    return None
-
-
-def _registers(case: Case) -> Refusal | None:
-    used, limit = case.record.footprint, case.facts.registers_per_multiprocessor
-    if not used.registers or not used.threads_per_group or limit is None:
-        return None
-    need = used.registers * used.threads_per_group
-    if need <= limit:
-        return None
-    text = f"registers {used.threads_per_group} threads x {used.registers} = {need} > {limit}"
-    return _refuse("R2", need, limit, f"{text} in the register file")
-
-
-def _shared(case: Case) -> Refusal | None:
-    need, limit = case.record.footprint.shared_bytes, case.facts.shared_limit
-    if not need or limit is None or need <= limit:
-        return None
-    return _refuse("R3", need, limit, f"shared {need} B > {limit} B per block")
-
-
-def _residency(case: Case) -> Residency | None:
-    return residency(case.record.footprint.usage, case.facts)
-
-
-def _resident(case: Case) -> Refusal | None:
-    found = _residency(case)
-    if found is None or found.groups:
-        return None
-    return _refuse(
-        "R4",
-        found.need,
-        found.limit,
-        f"no workgroup is resident: {found.limiter} {found.need} > {found.limit}",
-    )
-
-
-def _native(case: Case) -> Refusal | None:
-    listed = case.facts.native_matrix_configs
-    if listed is None:
-        return None
-    for group in case.record.groups:
-        if group.tier != "native" or group.shape is None:
-            continue
-        if not any(
-            (c.m, c.n, c.k) == group.shape and (c.a, c.b, c.acc) == (group.a, group.b, group.acc)
-            for c in listed
-        ):
-            shape = "x".join(str(s) for s in group.shape)
-            what = f"matrix config {shape} {group.a}*{group.b}->{group.acc} is not listed"
-            return _refuse("native", None, None, f"{what} by the driver")
-    return None
-
-
-def _wave(case: Case) -> Refusal | None:
-    width, offered = case.record.needs.wave_width, case.facts.wave_widths
-    if width is None or offered is None:
-        return None
-    if width not in offered:
-        return _refuse("wave", width, max(offered), f"wave width {width} not in {list(offered)}")
-    threads = case.record.footprint.threads_per_group
-    if threads and threads % width:
-        text = f"waves of {width} do not cover {threads} threads exactly"
-        return _refuse("wave", threads, width, text)
-    return None
-
-
-def _feature(case: Case) -> Refusal | None:
-    missing: list[str] = []
-    for need in case.record.needs.features:
-        stored = need in STORAGE_FEATURES
-        offered = case.facts.storage_features if stored else case.facts.features
-        if offered is not None and need not in offered:
-            missing.append(need)
-    if missing:
-        return _refuse("feature", None, None, f"needs {', '.join(missing)}")
-    return None
-
-
-def _alignment(case: Case) -> Refusal | None:
-    """Sizes and strides that a body's copies need in whole units, all in elements."""
-    if case.problem is None or not case.record.needs.alignment:
-        return None
-    strides = case.strides
-    if strides is None:
-        strides = dense_strides(case.kernel, case.problem)
-    found = {**case.problem.values(), **strides}
-    for name, need in case.record.needs.alignment.items():
-        if found.get(name, 0) % need:
-            text = f"{name} = {found[name]} is no multiple of {need}"
-            return _refuse("alignment", need, found[name], text)
-    return None
-
-
-def dense_strides(kernel: KernelEntry, problem: Problem) -> dict[str, int]:
-    """The outer strides of contiguous operands by name, in elements."""
-    values = problem.values()
-    return {
-        f"{argument.name}.{axis}": stride
-        for argument in kernel.args
-        for axis, stride in enumerate(contiguous_strides([values[d] for d in argument.dims]))
-    }
-
-
-def _grid(case: Case) -> Refusal | None:
-    limits, launch = case.facts.max_workgroup_counts, case.record.launch
-    if case.problem is None or launch is None or launch.grid is None or limits is None:
-        return None
-    values = case.problem.values()
-    for axis, text, limit in zip("xyz", launch.grid, limits, strict=False):
-        need = Expression(text).evaluate(values)
-        if need > limit:
-            return _refuse("grid", need, limit, f"grid {axis} {need} > {limit} workgroups")
-    return None
-
-
-def _memory(case: Case) -> Refusal | None:
-    if case.problem is None:
-        return None
-    values = case.problem.values()
-    sizes = {
-        a.name: prod(values[d] for d in a.dims) * element_type(a.type).bytes
-        for a in case.kernel.args
-    }
-    if case.record.workspace:
-        sizes["workspace"] = Expression(case.record.workspace).evaluate(values)
-    binding, memory = case.facts.max_binding_bytes, case.facts.memory_bytes
-    for name, need in sizes.items():
-        if binding is not None and need > binding:
-            text = f"{name} {need} B > {binding} B per binding"
-            return _refuse("memory", need, binding, text)
-    total = sum(sizes.values())
-    if memory is not None and total > memory:
-        return _refuse("memory", total, memory, f"operands {total} B > {memory} B of the device")
-    return None
-
-
-def _index(case: Case) -> Refusal | None:
-    if case.problem is None:
-        return None
-    values = case.problem.values()
-    for argument in case.kernel.args:
-        need = prod(values[d] for d in argument.dims)
-        if need > INDEX_LIMIT:
-            text = f"{argument.name} has {need} elements > {INDEX_LIMIT}"
-            return _refuse("index", need, INDEX_LIMIT, text)
-    return None
-
-
-PRUNING: tuple[Callable[[Case], Refusal | None], ...] = (
-    _spill,
-    _registers,
-    _shared,
-    _resident,
-    _native,
-    _wave,
-    _feature,
-    _alignment,
-    _grid,
-    _index,
-    _memory,
-)
-
-
 def judge(case: Case) -> Verdict:
+    """The verdict on one record; for many of one kernel, :func:`judge_at` shares the site."""
+    site = Site(kernel=case.kernel, facts=case.facts, problem=case.problem, strides=case.strides)
+    return judge_at(case.record, site)
+
+
+def judge_at(record: Record, site: Site) -> Verdict:
     """The first rule that prunes, or what R4, R5 and R6 record of a survivor."""
-    if case.record.refused is not None:
-        return Verdict(record=case.record, refusal=case.record.refused)
-    for rule in PRUNING:
-        refusal = rule(case)
-        if refusal is not None:
-            return Verdict(record=case.record, refusal=refusal)
-    found = _residency(case)
+    if record.refused is not None:
+        return Verdict(record=record, refusal=record.refused)
+    found = residency(record.footprint.usage, site.facts)
+    refusal = first_refusal(record, site, found)
+    if refusal is not None:
+        return Verdict(record=record, refusal=refusal)
     resident = found.groups if found else None
-    if case.problem is None:
-        return Verdict(record=case.record, resident=resident)
-    batch, m, n, k = mnk(case.problem)
-    tile = case.record.tile
+    if site.extent is None:
+        return Verdict(record=record, resident=resident)
+    batch, m, n, k = site.extent
+    tile = record.tile
     fills, splits = fill_and_split(
         tiles=batch * ceildiv(m, tile.m) * ceildiv(n, tile.n),
         k=k,
-        k_block=0,  # no body splits K
-        multiprocessors=case.facts.multiprocessors,
+        k_block=record.split.k_block if record.split else 0,
+        multiprocessors=site.facts.multiprocessors,
+        max_splits=record.split.max_splits if record.split else 1,
     )
+    if splits > 1 and not split_fits(record, site, splits):
+        fills, splits = False, 1
     return Verdict(
-        record=case.record,
+        record=record,
         resident=resident,
         fills=fills,
         splits=splits,
         pad_permille=padding_permille(m, n, tile.m, tile.n),
     )
-
-
-def mnk(problem: Problem) -> tuple[int, int, int, int]:
-    """(batch, m, n, k) of a contraction's sizes; batch 1 when there is none."""
-    sizes = problem.sizes if len(problem.sizes) == 4 else (1, *problem.sizes)
-    batch, m, n, k = sizes
-    return batch, m, n, k
 
 
 def float_operations(problem: Problem) -> float:
@@ -293,7 +136,7 @@ def padding_permille(m: int, n: int, tile_m: int, tile_n: int) -> int:
     return (padded - m * n) * 1000 // padded if padded else 0
 
 
-def refuse_all(kernel: KernelEntry, shape: str, verdicts: list[Verdict]) -> LaunchRefused:
+def refuse_all(kernel: KernelEntry, shape: str, verdicts: Sequence[Verdict]) -> LaunchRefused:
     """The error for an empty survivor set: it names every candidate, its rule and its amounts."""
     if not verdicts:
         return LaunchRefused(f"kernel '{kernel.kernel}' at {shape}: no candidate for this device")

@@ -15,6 +15,7 @@ from dialects.declarations import (
 )
 from dialects.errors import DeclarationError, Error
 from dialects.expressions import Expression
+from dialects.manifest import SPLITS
 from dialects.member import TILE_PARAMETERS, Member, Tile, check_tile
 from dialects.operands import Contraction, check_contraction
 
@@ -156,6 +157,8 @@ def _dims(value: object, kernel: str) -> tuple[str, ...]:
     names = _strings(value, "dims")
     if len(set(names)) != len(names) or not all(is_identifier(n) for n in names):
         raise DeclarationError(f"xpu.dims must be distinct identifiers, found {shown([*names])}")
+    if SPLITS in names:
+        raise DeclarationError(f"xpu.dims: '{SPLITS}' is what split-K calls its slices")
     return names
 
 

@@ -15,11 +15,13 @@ from dialects.manifest import (
     Files,
     Identity,
     KernelEntry,
+    Launch,
     Manifest,
     Mode,
     Peer,
     Record,
     Refusal,
+    Step,
 )
 from dialects.occupancy import feasible_blocks, residency
 from dialects.operands import Contraction
@@ -118,8 +120,10 @@ def build(
     work: list[tuple[Target, Candidate, Record]] = []
     for target in targets:
         candidates, said = lower(text, name, target, options)
+        if target.baseline:
+            said = [f"{target.name}: not known to the compiler, built for {target.baseline}", *said]
         notes += [n for n in said if n not in notes]
-        work += [(target, c, _planned(c, target)) for c in candidates]
+        work += [(target, c, planned(c, target)) for c in candidates]
     jobs = [
         Job(
             name=f"{c.info.kernel} {r.name} {t.name}",
@@ -153,7 +157,7 @@ def _check_targets(targets: Sequence[Target]) -> None:
             raise UsageError(f"two targets are called '{name}', build them into packs of their own")
 
 
-def _planned(candidate: Candidate, target: Target) -> Record:
+def planned(candidate: Candidate, target: Target) -> Record:
     """The record before compilation, refused when the rules already say so."""
     info = candidate.info
     record = Record(
@@ -163,12 +167,14 @@ def _planned(candidate: Candidate, target: Target) -> Record:
             target=target.name,
             code_hash=None,
             compiler=compiler_version(),
+            isa=target.baseline,
         ),
         tile=info.tile,
         launch=info.launch,
         files=None,
         workspace=info.workspace,
         prepared=info.prepared,
+        split=info.split,
         needs=info.needs,
         footprint=info.footprint,
         access=_access(info.contraction),
@@ -178,7 +184,7 @@ def _planned(candidate: Candidate, target: Target) -> Record:
     )
     case = Case(kernel=_entry(info, (), ()), record=record, facts=target.facts, problem=None)
     refusal = judge(case).refusal
-    return replace(record, refused=refusal, launch=None) if refusal else record
+    return replace(record, refused=refusal, launch=None, split=None) if refusal else record
 
 
 def _access(contraction: Contraction) -> tuple[Access, ...]:
@@ -207,7 +213,7 @@ def _finish(
         except Error as error:
             failures.append(error)
             refused = Refusal(rule=UNBUILT, need=None, limit=None, message=error.message)
-            record = replace(record, launch=None, refused=refused)
+            record = replace(record, launch=None, split=None, refused=refused)
         records.append(record)
     return records, failures
 
@@ -222,7 +228,14 @@ def _read(
 ) -> Record:
     if artifact.code is None:
         raise CompileError("the compiler made no device code", where=where)
-    reading = read_artifact(target, artifact.code, record.footprint, where=where)
+    reading = read_artifact(
+        target,
+        artifact.code,
+        record.footprint,
+        where=where,
+        entry=record.launch.entry if record.launch else None,
+        more=[content for _, content in artifact.more],
+    )
     if reading.isa is not None and reading.isa != target.isa:
         raise CompileError(
             f"the artifact is for {reading.isa}, required {target.isa}: the back end does not "
@@ -233,15 +246,23 @@ def _read(
     paths = {
         f"{candidate.info.kernel}/{stem}.vmfb": artifact.vmfb,
         f"{candidate.info.kernel}/{stem}{artifact.code_suffix}": artifact.code,
+        **{f"{candidate.info.kernel}/{stem}{name}": content for name, content in artifact.more},
     }
     files.update(paths)
-    vmfb, code = paths
+    vmfb, code, *more = paths
+    split = record.split
     used = reading.footprint
     resident = residency(used.usage, target.facts)
     return replace(
         record,
         identity=replace(record.identity, code_hash=reading.code_hash),
-        files=Files(vmfb=vmfb, code_object=code, sha256={p: _sha256(b) for p, b in paths.items()}),
+        files=Files(
+            vmfb=vmfb,
+            code_object=code,
+            sha256={p: _sha256(b) for p, b in paths.items()},
+        ),
+        launch=_placed(record.launch, more) if record.launch else None,
+        split=replace(split, launch=_placed(split.launch, more)) if split else None,
         footprint=replace(
             used,
             resident_groups=resident.groups if resident else None,
@@ -252,6 +273,17 @@ def _read(
         ),
         groups=tuple(replace(g, count=reading.matrix_instructions) for g in record.groups),
     )
+
+
+def _placed(launch: Launch, objects: Sequence[str]) -> Launch:
+    """The launch with the file of each step whose entry has a code object of its own."""
+
+    def file_of(step: Step) -> str | None:
+        ending = f"_{step.entry}"
+        return next((o for o in objects if o.rpartition(".")[0].endswith(ending)), None)
+
+    then = tuple(replace(step, code_object=file_of(step)) for step in launch.then)
+    return replace(launch, code_object=file_of(launch), then=then)
 
 
 def _safe(text: str) -> str:

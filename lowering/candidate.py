@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dialects.manifest import Footprint, Launch, Needs, Prepared
+from dialects.manifest import Footprint, Launch, Needs, Prepared, SplitK
 from dialects.member import Tile
 from dialects.operands import Contraction, OperandGroup
 
@@ -21,6 +21,7 @@ class CandidateInfo:
     launch: Launch
     workspace: str | None = None
     prepared: Prepared | None = None
+    split: SplitK | None = None
     needs: Needs
     footprint: Footprint
     groups: tuple[OperandGroup, ...]

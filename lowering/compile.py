@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import io
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -25,13 +26,17 @@ from iree.compiler.tools.binaries import find_tool
 from dialects.errors import CompileError, Error
 
 from .artifacts.spirv_legalize import REVISION, legalize_spirv
-from .relink import OBJECT_NAME, with_object
+from .relink import with_objects
 
 CODE_SUFFIXES = (".spv", ".ptx", ".hsaco", ".so")
 OUTPUT_NAME = "module.vmfb"
 INPUT_NAME = "kernel.mlir"  # fixed: the compiler writes its input's name into what it emits
 DEADLINE_S = 120.0
+_MORE = "more/"
 _DIGEST_BYTES = 32  # a cache entry starts with the sha256 of its content, a zip
+_EXPORT = re.compile(
+    r"hal\.executable\.source private @(\w+) \{\s+hal\.executable\.export public @(\w+) "
+)
 _COMMON = [
     "--iree-vm-bytecode-module-strip-source-map=true",
     "--iree-input-demote-f64-to-f32=false",  # an f64 kernel is one
@@ -63,11 +68,16 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class Artifact:
-    """What the compiler made: the loadable module and the raw device code, when there is any."""
+    """What the compiler made: the loadable module and the raw device code, when there is any.
+
+    ``code`` has the kernel that does the work. ``more`` are the other kernels by name, where the
+    back end gives each an object of its own.
+    """
 
     vmfb: bytes
     code: bytes | None
     code_suffix: str | None
+    more: tuple[tuple[str, bytes], ...] = ()
 
 
 def compiler_version() -> str:
@@ -132,24 +142,48 @@ def _run(job: Job, folder: Path, deadline_s: float) -> Artifact:
     _compile(job, job.text, dumps, folder, deadline_s)
     if job.in_place:
         _check_in_place(job, folder / "phases")
-    codes = sorted(p for p in (folder / "code").iterdir() if p.suffix in CODE_SUFFIXES)
-    code = codes[0].read_bytes() if codes else None
-    if code is not None and job.amend:
-        code = _amended(job, code, folder, deadline_s)
+    codes = _codes(folder / "code")
+    if job.amend:
+        codes = _amended(job, codes, folder, deadline_s)
+    first, *more = codes.items() or [(None, None)]
     return Artifact(
         vmfb=(folder / OUTPUT_NAME).read_bytes(),
-        code=code,
-        code_suffix=codes[0].suffix if codes else None,
+        code=first[1],
+        code_suffix=Path(first[0]).suffix if first[0] else None,
+        more=tuple((name, content) for name, content in more if name and content is not None),
     )
 
 
-def _amended(job: Job, code: bytes, folder: Path, deadline_s: float) -> bytes:
+def _codes(folder: Path) -> dict[str, bytes]:
+    """The objects by file name, without the module's.
+
+    ``__kernel``, the executable that does the work, sorts before all others that bodies emit.
+    """
+    paths = sorted((p for p in folder.iterdir() if p.suffix in CODE_SUFFIXES), key=lambda p: p.stem)
+    return {p.name.removeprefix("module_"): p.read_bytes() for p in paths}
+
+
+def _amended(
+    job: Job, codes: dict[str, bytes], folder: Path, deadline_s: float
+) -> dict[str, bytes]:
     """Complete the device code and link it into the module in place of what was compiled."""
-    amended = legalize_spirv(code, where=job.name)
-    if amended != code:
-        (folder / OBJECT_NAME).write_bytes(amended)
-        _compile(job, with_object(job.text, where=job.name), [], folder, deadline_s)
+    amended = {name: legalize_spirv(code, where=job.name) for name, code in codes.items()}
+    if amended == codes:
+        return codes
+    for name, content in amended.items():
+        (folder / name).write_bytes(content)
+    objects = {_executable(name, job): name for name in amended}
+    _compile(job, with_objects(job.text, objects, where=job.name), [], folder, deadline_s)
     return amended
+
+
+def _executable(name: str, job: Job) -> str:
+    """The executable of an object that is called ``<executable>_<entry>`` and a suffix."""
+    stem = Path(name).stem
+    for symbol, entry in _EXPORT.findall(job.text):
+        if stem == f"{symbol}_{entry}":
+            return symbol
+    raise CompileError(f"the compiler made an object '{name}' of no executable", where=job.name)
 
 
 def _compile(job: Job, text: str, flags: Sequence[str], folder: Path, deadline_s: float) -> None:
@@ -215,10 +249,12 @@ def _read_cache(cache: Path | None, key: str) -> Artifact | None:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
     code = next((name for name in files if name.startswith("code")), None)
+    more = [(n.removeprefix(_MORE), b) for n, b in files.items() if n.startswith(_MORE)]
     return Artifact(
         vmfb=files[OUTPUT_NAME],
         code=files[code] if code else None,
         code_suffix=code.removeprefix("code") if code else None,
+        more=tuple(more),
     )
 
 
@@ -231,6 +267,8 @@ def _write_cache(cache: Path | None, key: str, artifact: Artifact) -> None:
         archive.writestr(OUTPUT_NAME, artifact.vmfb)
         if artifact.code is not None:
             archive.writestr(f"code{artifact.code_suffix}", artifact.code)
+        for name, content in artifact.more:
+            archive.writestr(f"{_MORE}{name}", content)
     content = buffer.getvalue()
     try:
         cache.mkdir(parents=True, exist_ok=True)

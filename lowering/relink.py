@@ -1,32 +1,28 @@
-"""A module whose device code comes from a file instead of from IR.
+"""A module whose device code comes from files instead of from IR.
 
 Device code that had to be amended after the back end wrote it goes back into a loadable module: the
-same host functions and grid, with the amended object in place of the kernel's body.
+same host functions and grids, with the amended objects in place of the kernels' bodies.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from dialects.errors import CompileError
 
-OBJECT_NAME = "kernel.spv"
 _TARGET = re.compile(r"#hal\.executable\.target<")
-_SOURCE = re.compile(r"^(\s*hal\.executable\.source private @\w+) \{$")
+_SOURCE = re.compile(r"^(\s*hal\.executable\.source private @(\w+)) \{$")
 
 
-def with_object(text: str, *, where: str) -> str:
-    """The module with every executable's body replaced by :data:`OBJECT_NAME`.
+def with_objects(text: str, objects: Mapping[str, str], *, where: str) -> str:
+    """The module with every executable's body replaced by the file that ``objects`` names for it.
 
     Raises:
-        CompileError: the module does not have exactly one executable and one target.
+        CompileError: no target, or other executables than those that have an object.
     """
     target = _target(text, where)
-    attribute = (
-        f"#hal.executable.objects<{{{target} = "
-        f'[#hal.executable.object<{{path = "{OBJECT_NAME}"}}>]}}>'
-    )
-    lines, skipping, executables = [], "", 0
+    lines, skipping, executables = [], "", set()
     for line in text.splitlines():
         if skipping:
             skipping = "" if line == skipping else skipping
@@ -35,10 +31,20 @@ def with_object(text: str, *, where: str) -> str:
             skipping = line[: len(line) - len(line.lstrip())] + "}"
             continue
         found = _SOURCE.match(line)
-        executables += bool(found)
-        lines.append(f"{found[1]} <{{objects = {attribute}}}> {{" if found else line)
-    if executables != 1 or skipping:
-        raise CompileError(f"cannot relink a module of {executables} executables", where=where)
+        if found:
+            executables.add(found[2])
+            path = objects.get(found[2], "")
+            attribute = (
+                f"#hal.executable.objects<{{{target} = "
+                f'[#hal.executable.object<{{path = "{path}"}}>]}}>'
+            )
+            line = f"{found[1]} <{{objects = {attribute}}}> {{"
+        lines.append(line)
+    if executables != set(objects) or skipping:
+        raise CompileError(
+            f"cannot relink executables {sorted(executables)} with objects of {sorted(objects)}",
+            where=where,
+        )
     return "\n".join(lines) + "\n"
 
 

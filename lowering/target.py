@@ -40,12 +40,24 @@ _IREE_BACKEND = {
 }
 _SIZES = (1024, 1024, 1024)
 _MOST = (1 << 31) - 1  # the attribute holds i32
+# Compute capabilities whose name the compiler's LLVM writes as PTX's ``.target``; for any other it
+# silently writes the oldest. Code for one runs on all later ones, which suffixed code does not:
+# "a" is for that one alone, "f" for its family (PTX ISA 8.8, table of target architectures).
+PTX_TARGETS = (
+    *(30, 32, 35, 37, 50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 88, 89),
+    *(90, 100, 101, 103, 120, 121),
+)
+PTX_SPECIFIC = {"a": (90, 100, 101, 103, 120, 121), "f": (100, 101, 103, 120, 121)}
 _ISA = {"cuda": r"sm_[0-9]{2,3}[af]?", "rocm": r"gfx[0-9a-f]{3,4}"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """One thing to compile for. ``name`` is how the manifest and messages call it."""
+    """One thing to compile for. ``name`` is how the manifest and messages call it.
+
+    ``isa`` is what the compiler is asked for: an older baseline where it does not know the target's
+    own, which :attr:`baseline` then is.
+    """
 
     backend: str
     isa: str
@@ -56,6 +68,12 @@ class Target:
     def wave(self) -> int:
         """Wave width for block arithmetic: the narrowest offered, 32 when unknown."""
         return min(self.facts.wave_widths) if self.facts.wave_widths else 32
+
+    @property
+    def baseline(self) -> str | None:
+        """The ISA of the code where it is not that of the target's name."""
+        known = self.backend != "cuda" or self.name == f"{self.backend}:{self.isa}"
+        return None if known else self.isa
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -134,10 +152,28 @@ def target_from_facts(facts: DeviceFacts) -> Target:
             raise TargetError(f"facts of a {facts.backend} device lack its isa")
         if not re.fullmatch(_ISA[facts.backend], facts.isa):
             raise TargetError(f"isa {facts.isa!r} of a {facts.backend} device is not understood")
+        isa = _known_ptx(facts.isa) if facts.backend == "cuda" else facts.isa
         return Target(
-            backend=facts.backend, isa=facts.isa, name=f"{facts.backend}:{facts.isa}", facts=facts
+            backend=facts.backend, isa=isa, name=f"{facts.backend}:{facts.isa}", facts=facts
         )
     raise TargetError(f"backend '{facts.backend}' is not one of cpu, cuda, rocm, vulkan")
+
+
+def _known_ptx(isa: str) -> str:
+    """The ISA itself, or the newest baseline that its compute capability covers.
+
+    Raises:
+        TargetError: it is older than any that the compiler knows.
+    """
+    found = re.fullmatch(r"sm_(\d+)([af]?)", isa)
+    assert found is not None
+    number, suffix = int(found[1]), found[2]
+    if number in PTX_SPECIFIC.get(suffix, PTX_TARGETS):
+        return isa
+    covered = [known for known in PTX_TARGETS if known <= number]
+    if not covered:
+        raise TargetError(f"isa {isa!r} is older than sm_{PTX_TARGETS[0]}, the oldest known")
+    return f"sm_{covered[-1]}"
 
 
 def _cpu(facts: DeviceFacts, isa: str) -> Target:

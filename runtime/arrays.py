@@ -22,11 +22,15 @@ from .dtypes import dtype_of, type_name
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Shape and outer strides of an operand, in elements; what a launch plan depends on."""
+    """Shape and outer strides of an operand, in elements; what a launch plan depends on.
+
+    ``offset`` is how many bytes past a 16-byte boundary the first element lies.
+    """
 
     type: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    offset: int = 0
 
 
 class DeviceArray:
@@ -205,9 +209,10 @@ def overlaps_itself(array: np.ndarray) -> bool:
     return False
 
 
-def launch_constants(at: Problem, layouts: Iterable[Layout]) -> tuple[int, ...]:
-    """The i32 constants of a launch: sizes, then the strides of each operand."""
-    return (*at.sizes, *(stride for layout in layouts for stride in layout.strides))
+def launch_constants(at: Problem, layouts: Iterable[Layout], splits: int = 1) -> tuple[int, ...]:
+    """The i32 constants of a launch: sizes, the strides of each operand, the slices of a split."""
+    strides = (stride for layout in layouts for stride in layout.strides)
+    return (*at.sizes, *strides, *((splits,) if splits > 1 else ()))
 
 
 def span_bytes(layout: Layout) -> int:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import iree.runtime as rt
 import ml_dtypes
 import numpy as np
 
 from dialects.errors import DeviceError
-from dialects.expressions import Expression
 from dialects.manifest import KernelEntry, Record
 from dialects.operands import Contraction
 from dialects.rules import float_operations
@@ -66,11 +65,12 @@ def run_problem(
     """
     choice = session.choose(kernel, *sizes)
     ref = session.reference(kernel)
-    executable = session.executable(kernel, choice.record)
+    executable = session.executable(kernel, choice.record, choice.splits)
     problem = choice.problem
     if 0 in (problem.values()[d] for d in ref.entry.result.dims):
         return _empty(session, choice, peers)
     case = make_case(session.device, ref.entry, problem, integers=False)
+    case = replace(case, splits=choice.splits)
     got = run_case(session.device, executable, case)
     error = compare64(ref.entry.contraction, case, got)
     if not error.max_abs <= error.allowed:
@@ -151,8 +151,8 @@ def our_arm(device: Device, executable: Executable, case: Case) -> Arm:
     """Calls of a candidate back to back, without the cost of entering the function."""
     record = executable.record
     space = None
-    if record.workspace:
-        nbytes = Expression(record.workspace).evaluate(case.problem.values())
+    nbytes = record.workspace_bytes(case.problem.values(), case.splits)
+    if nbytes:
         space = device.allocate(nbytes)
     buffers, constants = case.buffers(space), case.constants
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import importlib
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from typing import Any
@@ -19,7 +19,7 @@ from dialects.rules import float_operations
 from .bench import our_arm, peer_arm
 from .compare import Timing, interleave, timing_of
 from .dispatch_events import dispatch_times, peer_dispatch_times
-from .planner import KernelRef
+from .planner import KernelRef, splits_of
 from .proof import Case, make_case, prove
 from .session import Session
 
@@ -64,14 +64,17 @@ def benchmark(
     if not float_operations(problem):
         raise ProblemError(f"kernel '{kernel}' at {problem.text}: nothing to time")
     proof = make_case(session.device, ref.entry, problem)
+    splits = splits_of(session.explain(kernel, *sizes).verdicts)
     for record in records:
-        reason = prove(session.device, session.executable(kernel, record), proof, whole=False)
+        slices = splits.get(record.full_name, 1)
+        executable = session.executable(kernel, record, slices)
+        reason = prove(session.device, executable, replace(proof, splits=slices), whole=False)
         if reason is not None:
             raise DeviceError(f"member {record.name} is wrong: {reason}")
     case = make_case(session.device, ref.entry, problem, integers=False)
     if session.device.uri.partition(":")[0] in DEVICE_CLOCK:
-        return _by_device(session, ref, case, peers, records, progress)
-    return _by_host(session, ref, case, peers, records)
+        return _by_device(session, ref, case, peers, records, splits, progress)
+    return _by_host(session, ref, case, peers, records, splits)
 
 
 def _by_device(
@@ -80,6 +83,7 @@ def _by_device(
     case: Case,
     peers: Sequence[str],
     records: Sequence[Record],
+    splits: Mapping[str, int],
     progress: Callable[[str], None],
 ) -> list[Row]:
     uri = session.device.uri
@@ -90,7 +94,8 @@ def _by_device(
     rows = []
     for record in records:
         progress(record.name)
-        timing = dispatch_times(ref.pack, ref.entry, record, case, uri)
+        sliced = replace(case, splits=splits.get(record.full_name, 1))
+        timing = dispatch_times(ref.pack, ref.entry, record, sliced, uri)
         rows += _rows(ref, case, record, timing, peer_times, "device")
     return rows
 
@@ -111,11 +116,13 @@ def _by_host(
     case: Case,
     peers: Sequence[str],
     records: Sequence[Record],
+    splits: Mapping[str, int],
 ) -> list[Row]:
     rows = []
     for record in records:
-        executable = session.executable(ref.entry.kernel, record)
-        arms = {"ours": our_arm(session.device, executable, case)}
+        slices = splits.get(record.full_name, 1)
+        executable = session.executable(ref.entry.kernel, record, slices)
+        arms = {"ours": our_arm(session.device, executable, replace(case, splits=slices))}
         for peer in peers:
             if peer == "cublas":
                 continue

@@ -220,12 +220,12 @@ class KernelCall:
                 keep=layouts,
             )
         choice, executable = self._bind(self.ref, problem_, layouts)
-        workspace = choice.record.workspace
+        splits = choice.splits
         plan = Plan(
             empty=False,
             executable=executable,
-            constants=launch_constants(problem_, layouts),
-            workspace_bytes=Expression(workspace).evaluate(problem_.values()) if workspace else 0,
+            constants=launch_constants(problem_, layouts, splits),
+            workspace_bytes=choice.record.workspace_bytes(problem_.values(), splits),
             long=float_operations(problem_) > LONG_CALL,
             keep=layouts,
         )

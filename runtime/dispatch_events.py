@@ -16,7 +16,6 @@ import iree._runtime_libs as runtime_tools
 import numpy as np
 
 from dialects.errors import DeviceError
-from dialects.expressions import Expression
 from dialects.manifest import KernelEntry, Record
 
 from .arrays import span_bytes
@@ -41,7 +40,8 @@ def dispatch_times(pack: Pack, entry: KernelEntry, record: Record, case: Case, u
     module = pack.path / record.files.vmfb
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
         inputs = _inputs(entry, record, case, Path(folder))
-        return _profile(module, entry.kernel, inputs, uri, Path(folder))
+        function = f"{entry.kernel}.split" if case.splits > 1 else entry.kernel
+        return _profile(module, function, inputs, uri, Path(folder))
 
 
 def peer_dispatch_times(
@@ -97,8 +97,8 @@ def _inputs(entry: KernelEntry, record: Record, case: Case, folder: Path) -> lis
         content[: array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         content.tofile(path)
         result.append(f"&{nbytes}xi8=@{path}")
-    if record.workspace:
-        nbytes = Expression(record.workspace).evaluate(case.problem.values())
+    nbytes = record.workspace_bytes(case.problem.values(), case.splits)
+    if nbytes:
         result.append(f"&{nbytes}xi8=0")
     return result + [str(c) for c in case.constants]
 

@@ -22,8 +22,10 @@ NAP_S = 5e-5
 class Executable:
     """A loaded candidate. Every call returns when its result is there."""
 
-    def __init__(self, device: Device, pack: Pack, kernel: str, record: Record) -> None:
-        """Load the module.
+    def __init__(
+        self, device: Device, pack: Pack, kernel: str, record: Record, *, split: bool = False
+    ) -> None:
+        """Load the module; ``split`` calls the function that cuts K into slices.
 
         Raises:
             PackError: the file is missing or damaged.
@@ -32,12 +34,13 @@ class Executable:
         self.device, self.record, self.kernel = device, record, kernel
         self._module, self._context = _load(device, pack.module(record), f"member {record.name}")
         self.invoke = self._context.invoke
-        self.function = self._lookup(kernel)
-        self._queued = self._lookup(f"{kernel}.async")
-        self._repeat = self._lookup(f"{kernel}.repeat")
+        name = f"{kernel}.split" if split else kernel
+        self.function = self._lookup(name)
+        self._queued = self._lookup(f"{name}.async")
+        self._repeat = self._lookup(f"{name}.repeat")
 
     def run(self, buffers: Sequence[Any], constants: Sequence[int]) -> None:
-        """One call: buffers in argument order with the workspace last, then sizes and strides.
+        """One call: buffers in argument order with the workspace last, then the constants.
 
         Raises:
             DeviceError: the device failed, or a buffer is too small.

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dialects.facts import DeviceFacts
 from dialects.manifest import KernelEntry, Record
 from dialects.member import Problem
-from dialects.rules import Case, Verdict, judge
+from dialects.rules import Site, Verdict, judge_at
 
 
 def candidates(kernel: KernelEntry, backend: str) -> list[Record]:
@@ -21,8 +21,9 @@ def filter_candidates(
     problem: Problem,
     strides: Mapping[str, int] | None = None,
 ) -> list[Verdict]:
-    """One verdict a candidate, in family order; survivors are those that are ``ok``."""
-    return [
-        judge(Case(kernel=kernel, record=r, facts=facts, problem=problem, strides=strides))
-        for r in candidates(kernel, facts.backend)
-    ]
+    """One verdict a candidate, in family order; survivors are those that are ``ok``.
+
+    ``strides`` as :class:`dialects.site.Site` takes them.
+    """
+    site = Site(kernel=kernel, facts=facts, problem=problem, strides=strides)
+    return [judge_at(r, site) for r in candidates(kernel, facts.backend)]

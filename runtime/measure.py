@@ -7,7 +7,7 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +73,11 @@ class Measurer:
         problem: Problem,
         budget_ms: float,
         observe: Callable[[str, str], None] = lambda step, name: None,
+        splits: Mapping[str, int] | None = None,
     ) -> Trial:
         """Prove and time the candidates. One that traps or hangs is named and left out.
+
+        ``splits`` are the slices of K of those that are launched with several, by name.
 
         Raises:
             DeviceError: the worker cannot be started or reports an error of its own.
@@ -91,6 +94,7 @@ class Measurer:
                     "names": names,
                     "sizes": list(problem.sizes),
                     "budget_ms": budget_ms,
+                    "splits": dict(splits or {}),
                 }
                 self._start()
                 running = ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -11,7 +11,7 @@ from dialects.errors import DeviceError, PackError
 from dialects.facts import DeviceFacts
 from dialects.manifest import KernelEntry, Record, Refusal
 from dialects.member import Problem
-from dialects.rules import Verdict, refuse_all
+from dialects.rules import Verdict, dense_strides, refuse_all
 
 from .choice import decide, upper_median
 from .filter import candidates, filter_candidates
@@ -53,6 +53,16 @@ class Choice:
     medians: Mapping[str, float] = field(default_factory=dict)
     failures: Mapping[str, str] = field(default_factory=dict)
     timer: str = "host"
+
+    @property
+    def splits(self) -> int:
+        """Slices of K that the launch uses (R5), 1 where it does not split."""
+        return splits_of(self.verdicts).get(self.record.full_name, 1)
+
+
+def splits_of(verdicts: Iterable[Verdict]) -> dict[str, int]:
+    """The split-K of each record that is launched with one, by name."""
+    return {v.record.full_name: v.splits for v in verdicts if v.splits > 1}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +124,7 @@ class Planner:
     def known(self, kernel: KernelRef, problem: Problem, layout: str) -> Choice | None:
         """The choice for a problem, if one was made."""
         with self._lock:
-            return self._choices.get((kernel.entry.kernel, problem.text, layout))
+            return self._choices.get(_key(kernel, problem, layout, None))
 
     def choose(
         self,
@@ -128,7 +138,7 @@ class Planner:
         Raises:
             LaunchRefused: no candidate can run, naming each with its rule and amounts.
         """
-        key = (kernel.entry.kernel, problem.text, layout)
+        key = _key(kernel, problem, layout, strides)
         with self._lock:
             known = self._choices.get(key)
             if known is not None:
@@ -247,6 +257,7 @@ class Planner:
             base.problem,
             self.options.budget_ms,
             self.options.observe,
+            splits_of(base.verdicts),
         )
         for record in survivors:
             if record.full_name in measured.failures:
@@ -277,6 +288,16 @@ class Planner:
             failures={**base.failures, **measured.failures},
         )
         return choice, measured.samples
+
+
+def _key(
+    kernel: KernelRef, problem: Problem, layout: str, strides: Mapping[str, int] | None
+) -> tuple[str, str, str]:
+    """What a choice of this process holds for: all that a verdict may depend on."""
+    if strides is None:
+        strides = dense_strides(kernel.entry, problem)
+    exact = " ".join(f"{name}={stride}" for name, stride in sorted(strides.items()))
+    return kernel.entry.kernel, problem.text, f"{layout} {exact}"
 
 
 def _judged(verdict: Verdict, denied: Mapping[str, str]) -> Verdict:

@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 
 from dialects.errors import Error
-from dialects.expressions import Expression, ceildiv
+from dialects.expressions import ceildiv
 from dialects.manifest import KernelEntry, Record
 from dialects.member import Problem
 from dialects.types import element_type
@@ -30,7 +30,7 @@ LARGEST = 2  # magnitude of the integers
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A problem with operands on host and device, ready to be launched."""
+    """A problem with operands on host and device, to be launched in ``splits`` slices of K."""
 
     kernel: KernelEntry
     problem: Problem
@@ -39,6 +39,7 @@ class Case:
     result: Any
     start: np.ndarray | None
     oracle: Oracle
+    splits: int = 1
 
     @property
     def layouts(self) -> tuple[Layout, ...]:
@@ -47,8 +48,8 @@ class Case:
 
     @property
     def constants(self) -> tuple[int, ...]:
-        """Sizes, then strides."""
-        return launch_constants(self.problem, self.layouts)
+        """Sizes, strides, then the slices of a split."""
+        return launch_constants(self.problem, self.layouts, self.splits)
 
     def buffers(self, workspace: Any | None) -> tuple[Any, ...]:
         """Buffers in launch order."""
@@ -110,13 +111,15 @@ def _normal(rng: np.random.Generator, layout: Layout) -> np.ndarray:
     return rng.standard_normal(layout.shape, np.float32).astype(dtype)
 
 
-def awkward_problem(kernel: KernelEntry, record: Record) -> Problem:
+def awkward_problem(kernel: KernelEntry, record: Record, splits: int = 1) -> Problem:
     """A small problem that divides no tile: more than one, ragged on every side.
 
-    Sizes are rounded up to what the record's copies need; others it never meets.
+    With ``splits`` each slice has a block of K, and the last one more. Sizes are rounded up to what
+    the record's copies need; others it never meets.
     """
     tile, need = record.tile, record.needs.alignment or {}
-    sizes = (tile.m + 3, tile.n + 5, 2 * tile.k + 1)
+    blocks = splits * record.split.k_block if record.split and splits > 1 else 2 * tile.k
+    sizes = (tile.m + 3, tile.n + 5, blocks + 1)
     batch = (2,) if len(kernel.dims) == 4 else ()
     rounded = (
         ceildiv(size, need.get(dim, 1)) * need.get(dim, 1)
@@ -146,8 +149,8 @@ def run_case(device: Device, executable: Executable, case: Case) -> np.ndarray:
     if case.start is not None:
         case = _with_start(device, case)
     workspace = None
-    if executable.record.workspace:
-        nbytes = Expression(executable.record.workspace).evaluate(case.problem.values())
+    nbytes = executable.record.workspace_bytes(case.problem.values(), case.splits)
+    if nbytes:
         workspace = device.allocate(nbytes)
         device.poison(workspace)
     executable.run(case.buffers(workspace), case.constants)

@@ -82,9 +82,11 @@ def describe(verdict: Verdict) -> str:
     if verdict.refusal is not None:
         return f"pruned, {verdict.refusal.message}"
     notes = [f"padding {verdict.pad_permille} per mille (R6)"]
-    if not verdict.fills:
-        split = f", split-K of {verdict.splits} would help" if verdict.splits > 1 else ""
-        notes.append(f"does not fill the device{split} (R5)")
+    if verdict.splits > 1:
+        filled = "fills" if verdict.fills else "does not fill"
+        notes.append(f"split-K of {verdict.splits} {filled} the device (R5)")
+    elif not verdict.fills:
+        notes.append("does not fill the device (R5)")
     if verdict.resident is not None:
         notes.append(f"{verdict.resident} resident (R4)")
     return f"ok, {', '.join(notes)}"
@@ -134,26 +136,35 @@ def choice_json(choice: Choice | None) -> dict[str, Any] | None:
 
 
 def verdict_table(title: str, report: Explanation | RunReport) -> Table:
-    """Candidates with tier, verdict and, where they were timed, median."""
+    """Candidates with tier and verdict, then the rule with its amounts, or the median of a run."""
     choice = report.choice
-    verdicts = report.verdicts if isinstance(report, Explanation) else report.choice.verdicts
+    explains = isinstance(report, Explanation)
+    verdicts = report.verdicts if explains else report.choice.verdicts
     medians = choice.medians if choice else {}
     failures = choice.failures if choice else {}
     table = Table(title=title, title_justify="left")
     for column in ("member", "body", "tier", "verdict"):
         table.add_column(column, overflow="fold")
-    table.add_column("median us", justify="right")
+    for column in ("rule", "need", "limit") if explains else ("median us",):
+        table.add_column(column, justify="left" if column == "rule" else "right")
     for verdict in verdicts:
         record = verdict.record
         failed = failures.get(record.full_name)
         median = medians.get(record.full_name)
         chosen = choice is not None and choice.record.full_name == record.full_name
+        refusal = verdict.refusal
+        amounts = (refusal.rule, refusal.need, refusal.limit) if refusal else (None,) * 3
+        more = map(_cell, amounts) if explains else [f"{median:.1f}" if median else "-"]
         table.add_row(
             record.identity.member,
             record.identity.body,
             record.tier,
             f"failed, {failed}" if failed else describe(verdict),
-            f"{median:.1f}" if median is not None else "-",
+            *more,
             style="bold" if chosen else None,
         )
     return table
+
+
+def _cell(value: object) -> str:
+    return "-" if value is None else str(value)

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from dialects.errors import OperandError, PackError, UsageError
-from dialects.expressions import Expression
 from dialects.facts import DeviceFacts
 from dialects.manifest import Argument, Record
 from dialects.member import Problem, problem
@@ -88,7 +87,7 @@ class Session:
             ),
         )
         self._calls: dict[str, KernelCall] = {}
-        self._executables: dict[tuple[str, str], Executable] = {}
+        self._executables: dict[tuple[str, str, bool], Executable] = {}
         self._layouts: dict[Layout, Layout] = {}
         self._lock = threading.RLock()
         self._scratch = threading.local()
@@ -250,18 +249,22 @@ class Session:
             call.forget()
 
     def workspace_bytes(self, kernel: str, *sizes: int) -> int:
-        """Workspace that is enough for any member of a kernel at a problem, in bytes."""
+        """Workspace that is enough for any member that can run a problem here, in bytes."""
         ref = self.reference(kernel)
-        values = problem(kernel, ref.entry.dims, tuple(sizes)).values()
-        return Expression(ref.entry.workspace).evaluate(values) if ref.entry.workspace else 0
+        at = problem(kernel, ref.entry.dims, tuple(sizes))
+        verdicts = [v for v in self._planner.verdicts(ref, at) if v.ok]
+        needs = (v.record.workspace_bytes(at.values(), v.splits) for v in verdicts)
+        return max(needs, default=0)
 
-    def executable(self, kernel: str, record: Record) -> Executable:
-        """The loaded code of one candidate."""
+    def executable(self, kernel: str, record: Record, splits: int = 1) -> Executable:
+        """The loaded code of one candidate, as it is launched with that many slices of K."""
         ref = self.reference(kernel)
-        key = (kernel, record.full_name)
+        key = (kernel, record.full_name, splits > 1)
         with self._lock:
             if key not in self._executables:
-                self._executables[key] = Executable(self.device, ref.pack, kernel, record)
+                self._executables[key] = Executable(
+                    self.device, ref.pack, kernel, record, split=splits > 1
+                )
             return self._executables[key]
 
     def reference(self, name: str) -> KernelRef:
@@ -287,8 +290,9 @@ class Session:
             for name, layout in zip(names, layouts, strict=True)
             for axis, stride in enumerate(layout.strides)
         }
+        strides |= {n: at.offset for n, at in zip(names, layouts, strict=True) if at.offset}
         choice = self._planner.choose(ref, at, layout_text(ref, layouts), strides)
-        return choice, self.executable(ref.entry.kernel, choice.record)
+        return choice, self.executable(ref.entry.kernel, choice.record, choice.splits)
 
     def _workspace(self, nbytes: int) -> Any:
         """This thread's workspace, grown when needed."""
@@ -315,8 +319,8 @@ def layout_text(ref: KernelRef, layouts: Sequence[Layout]) -> str:
     )
     align = 4  # finer differences than 16 bytes change no copy instruction
     for argument, layout in zip(ref.entry.args, layouts, strict=True):
-        for stride in layout.strides:
-            nbytes = stride * dtype_of(argument.type).itemsize
+        item = dtype_of(argument.type).itemsize
+        for nbytes in (layout.offset, *(stride * item for stride in layout.strides)):
             while align and nbytes % (1 << align):
                 align -= 1
     return f"{letters}-a{align}-acc{int(contraction.accumulate)}"

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
 from dialects.errors import Error, PackError
-from dialects.expressions import Expression
 from dialects.manifest import KernelEntry, Record
 from dialects.member import Problem
 
@@ -35,8 +35,8 @@ class Worker:
         self._device = Device(uri)
         self._say = say
         self._packs: dict[str, Pack] = {}
-        self._loaded: dict[tuple[str, str, str], Executable] = {}
-        self._proven: set[str] = set()
+        self._loaded: dict[tuple[str, str, str, bool], Executable] = {}
+        self._proven: set[tuple[str, int]] = set()
 
     def trial(self, request: dict[str, Any]) -> None:
         """Prove the named candidates, then time those that are right, within the budget.
@@ -55,7 +55,9 @@ class Worker:
             raise PackError(f"the pack has changed, it lacks {', '.join(missing)}")
         wanted = [records[n] for n in request["names"]]
         case = make_case(self._device, kernel, problem)
-        workspace = self._workspace(wanted, problem)
+        splits: dict[str, int] = request.get("splits", {})
+        cases = {n: replace(case, splits=splits.get(n, 1)) for n in request["names"]}
+        workspace = self._workspace(wanted, problem, splits)
 
         def late() -> bool:
             return time.perf_counter() - begin > budget
@@ -67,7 +69,7 @@ class Worker:
                 complete = False
                 break
             self._say({"step": "prove", "name": record.full_name})
-            reason = self._prove(pack, kernel, record, case)
+            reason = self._prove(pack, kernel, record, cases[record.full_name])
             if reason is None:
                 right.append(record.full_name)
             else:
@@ -76,8 +78,9 @@ class Worker:
         def probe(name: str) -> float | str:
             self._say({"step": "time", "name": name})
             record = records[name]
-            executable = self._executable(pack, kernel, record)
-            space = workspace if record.workspace else None
+            case = cases[name]
+            executable = self._executable(pack, kernel, record, case.splits)
+            space = workspace if record.workspace or case.splits > 1 else None
             try:
                 bracket = host_bracket(executable, case.buffers(space), case.constants)
             except Error as error:
@@ -99,28 +102,36 @@ class Worker:
             self._loaded = {k: e for k, e in self._loaded.items() if k[0] != path}
         return self._packs[path]
 
-    def _executable(self, pack: Pack, kernel: KernelEntry, record: Record) -> Executable:
-        key = (str(pack.path), kernel.kernel, record.full_name)
+    def _executable(
+        self, pack: Pack, kernel: KernelEntry, record: Record, splits: int
+    ) -> Executable:
+        key = (str(pack.path), kernel.kernel, record.full_name, splits > 1)
         if key not in self._loaded:
-            self._loaded[key] = Executable(self._device, pack, kernel.kernel, record)
+            self._loaded[key] = Executable(
+                self._device, pack, kernel.kernel, record, split=splits > 1
+            )
         return self._loaded[key]
 
-    def _workspace(self, records: Iterable[Record], problem: Problem) -> Any | None:
+    def _workspace(
+        self, records: Iterable[Record], problem: Problem, splits: Mapping[str, int]
+    ) -> Any | None:
         values = problem.values()
-        sizes = [Expression(r.workspace).evaluate(values) for r in records if r.workspace]
-        return self._device.allocate(max(sizes)) if sizes else None
+        sizes = [r.workspace_bytes(values, splits.get(r.full_name, 1)) for r in records]
+        return self._device.allocate(max(sizes)) if any(sizes) else None
 
     def _prove(self, pack: Pack, kernel: KernelEntry, record: Record, case: Case) -> str | None:
         try:
-            executable = self._executable(pack, kernel, record)
+            splits = case.splits
+            executable = self._executable(pack, kernel, record, splits)
             # Of the module: what the host does around the device's code is proven too.
             code = record.files.sha256[record.files.vmfb] if record.files else ""
-            if code not in self._proven:
-                small = make_case(self._device, kernel, awkward_problem(kernel, record))
+            if (code, splits) not in self._proven:
+                at = awkward_problem(kernel, record, splits)
+                small = replace(make_case(self._device, kernel, at), splits=splits)
                 reason = prove(self._device, executable, small, whole=True)
                 if reason is not None:
                     return f"{reason} at {small.problem.text}"
-                self._proven.add(code)
+                self._proven.add((code, splits))
             reason = prove(self._device, executable, case, whole=False)
             return None if reason is None else f"{reason} at {case.problem.text}"
         except Error as error:

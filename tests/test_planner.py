@@ -12,7 +12,7 @@ import pytest
 
 from dialects.errors import DeviceError, LaunchRefused, PackError
 from dialects.facts import DeviceFacts
-from dialects.manifest import KernelEntry, Record, Refusal
+from dialects.manifest import KernelEntry, Needs, Record, Refusal, SplitK
 from dialects.member import Problem
 from records import KERNEL, MANIFEST, RECORD
 from runtime.choice import Trial
@@ -131,6 +131,47 @@ def test_a_timed_choice_is_made_once_and_told_once() -> None:
     assert told == [choice]
     assert measured.asked == [[A.full_name, B.full_name]]
     assert plan.settled
+
+
+def test_a_choice_holds_for_operands_of_the_very_same_strides() -> None:
+    """Of two calls that are aligned alike as a whole, another operand may be at fault."""
+    wide = replace(A, needs=Needs(alignment={"a.0": 8}))
+    plan = planner()
+    kernel = ref(wide, B)
+    aligned = {"a.0": 64, "b.0": 63, "c.0": 64}
+    assert plan.choose(kernel, AT, "nn-a1-acc0", aligned).record == B
+    pruned = plan.choose(kernel, AT, "nn-a1-acc0", {"a.0": 63, "b.0": 64, "c.0": 64})
+    assert [v.ok for v in pruned.verdicts] == [False, True]
+    assert plan.choose(kernel, AT, "nn-a1-acc0", aligned).verdicts[0].ok
+    starts = {"a.0": 64, "b.0": 63, "c.0": 64, "a": 8}
+    assert not plan.choose(kernel, AT, "nn-a1-acc0", starts).verdicts[0].ok
+
+
+def test_a_split_is_measured_as_it_is_launched() -> None:
+    """The measuring process is told the slices, and the choice says them to the launch."""
+    told: list[Any] = []
+
+    class Listening(Measurements):
+        def trial(
+            self, pack: Pack, kernel: KernelEntry, records: Sequence[Record], *rest: Any
+        ) -> Trial:
+            told.append(rest[-1])
+            return super().trial(pack, kernel, records, *rest)
+
+    assert RECORD.launch is not None
+    split = SplitK(k_block=64, workspace="4 * M * N * splits", launch=RECORD.launch)
+    plan = Planner(
+        replace(FACTS, multiprocessors=16),
+        Store(None),
+        cast("Measurer", Listening()),
+        lambda: 0,
+        PlannerOptions(tuning="first_use"),
+    )
+    at = Problem(dims=("M", "N", "K"), sizes=(256, 128, 512))
+    choice = plan.choose(ref(replace(A, split=split), B), at, LAYOUT)
+    assert told == [{A.full_name: 8}]
+    assert {v.record.name: v.splits for v in choice.verdicts} == {A.name: 8, B.name: 1}
+    assert choice.splits == (8 if choice.record.name == A.name else 1)
 
 
 def test_threads_share_one_trial() -> None:

@@ -103,7 +103,7 @@ def test_the_json_of_an_explanation() -> None:
         (VERDICTS[0], "ok, padding 125 per mille (R6), 2 resident (R4)"),
         (
             VERDICTS[1],
-            "ok, padding 0 per mille (R6), does not fill the device, split-K of 4 would help (R5)",
+            "ok, padding 0 per mille (R6), split-K of 4 does not fill the device (R5)",
         ),
         (VERDICTS[3], "pruned, shared 9 B > 8 B per block (R3)"),
         (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dialects.facts import DeviceFacts
+from dialects.facts import DeviceFacts, MatrixConfig
 from dialects.manifest import Footprint, KernelEntry, Needs, Record, Refusal
 from dialects.member import Problem
 from dialects.operands import OperandGroup
@@ -179,6 +179,17 @@ def test_native_compares_types_and_shape(change: dict[str, Any], listed: bool) -
     assert (found is None) == listed
 
 
+def test_native_takes_sums_that_wrap_for_one_and_wants_a_subgroup() -> None:
+    group = replace(NATIVE_GROUP, a="u8", b="u8", acc="i32", shape=(16, 16, 32))
+    row = MatrixConfig(m=16, n=16, k=32, a="u8", b="u8", acc="u32")
+    candidate = replace(RECORD, groups=(group,))
+    assert refusal(candidate, replace(UNKNOWN, native_matrix_configs=(row,))) is None
+    other = replace(row, scope="workgroup")
+    assert refusal(candidate, replace(UNKNOWN, native_matrix_configs=(other,))) is not None
+    signed = replace(row, a="i8")
+    assert refusal(candidate, replace(UNKNOWN, native_matrix_configs=(signed,))) is not None
+
+
 # --- wave, feature, alignment
 
 
@@ -241,7 +252,55 @@ def test_alignment(strides: dict[str, int] | None, expected: Refusal | None) -> 
     assert refusal(candidate, UNKNOWN, sizes=(8, 8, 8), strides=strides) == expected
 
 
+@pytest.mark.parametrize(
+    ("needs", "strides", "expected"),
+    [
+        # Where a need names the argument, in bytes.
+        ({"a": 16}, {"a": 8}, refused("alignment", 16, 8, "a starts 8 B past a boundary of 16 B")),
+        ({"a": 8}, {"a": 8}, None),
+        ({"b": 16}, {"a": 8}, None),
+        # Where it does not, as its strides are copied: eight halves are 16 B, and so are more.
+        ({"a.0": 8}, {"a": 8}, refused("alignment", 16, 8, "a starts 8 B past a boundary of 16 B")),
+        (
+            {"a.0": 64},
+            {"a": 8},
+            refused("alignment", 16, 8, "a starts 8 B past a boundary of 16 B"),
+        ),
+        ({"a.0": 4}, {"a": 8}, None),
+        ({"a.0": 8}, {"c": 4}, None),
+        ({"a.0": 8}, {}, None),
+    ],
+)
+def test_where_an_argument_starts(
+    needs: dict[str, int], strides: dict[str, int], expected: Refusal | None
+) -> None:
+    """A window of a buffer starts anywhere; ``strides`` says so under the argument's own name."""
+    candidate = replace(RECORD, needs=Needs(alignment=needs))
+    given = {"a.0": 64, "b.0": 64, "c.0": 64, **strides}
+    assert refusal(candidate, UNKNOWN, sizes=(64, 64, 64), strides=given) == expected
+
+
 # --- grid, index, memory
+
+
+def test_a_block_longer_than_the_device_has_them() -> None:
+    facts = replace(UNKNOWN, max_workgroup_sizes=(255, 1024, 64))
+    assert refusal(RECORD, facts) == refused("grid", 256, 255, "block x 256 > 255 lanes")
+    assert refusal(RECORD, replace(facts, max_workgroup_sizes=(256, 1, 1))) is None
+
+
+def test_what_lies_between_the_rows_counts() -> None:
+    """Of strided operands the span is indexed and bound, not the elements alone."""
+    wide = {"a.0": 1 << 20, "b.0": 64, "c.0": 64}
+    sizes = (4096, 64, 64)
+    assert refusal(RECORD, UNKNOWN, sizes=sizes) is None
+    found = refusal(RECORD, UNKNOWN, sizes=sizes, strides=wide)
+    span = 4095 * (1 << 20) + 64
+    assert found == refused("index", span, INDEX_LIMIT, f"a has {span} elements > {INDEX_LIMIT}")
+    facts = replace(UNKNOWN, max_binding_bytes=1 << 24)
+    found = refusal(RECORD, facts, sizes=(16, 64, 64), strides=wide)
+    span = 2 * (15 * (1 << 20) + 64)
+    assert found == refused("memory", span, 1 << 24, f"a {span} B > {1 << 24} B per binding")
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dialects.facts import DeviceFacts
-from dialects.manifest import Record
+from dialects.manifest import Launch, Record, SplitK
 from dialects.member import Problem
 from dialects.rules import Case, Verdict, fill_and_split, judge, mnk, padding_permille
 from facts_files import fixture_facts
@@ -150,3 +151,48 @@ def test_padding_is_the_share_of_the_tiles_that_lies_outside(
     assert 0 <= found < 1000
     assert padding_permille(rows, columns, tile_m, tile_n) == 0
     assert padding_permille(n, m, tile_n, tile_m) == found
+
+
+SPLIT = SplitK(
+    k_block=256,
+    workspace="4 * M * N * splits",
+    launch=Launch(
+        entry="gemm_split",
+        grid=("ceildiv(N, 128)", "ceildiv(M, 128)", "splits"),
+        block=(256, 1, 1),
+        dynamic_shared_bytes=0,
+        bindings=(),
+        constants=(),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "changes", "expected"),
+    [
+        ((128, 4096, 4096), {}, (True, 4)),
+        ((512, 4096, 4096), {}, (True, 1)),
+        ((128, 4096, 255), {}, (False, 1)),
+        # No member is pruned because its split would not fit: it does not split.
+        ((128, 4096, 4096), {"max_workgroup_counts": (65535, 65535, 3)}, (False, 1)),
+        ((128, 4096, 4096), {"max_workgroup_counts": (65535, 65535, 4)}, (True, 4)),
+        ((2048, 512, 512), {"max_binding_bytes": 8 << 20}, (True, 2)),
+        ((2048, 512, 512), {"max_binding_bytes": (8 << 20) - 1}, (False, 1)),
+        ((128, 4096, 4096), {"max_workgroup_sizes": (128, 1, 1)}, None),
+        ((128, 4096, 4096), {"memory_bytes": 43 << 20}, (True, 4)),
+        ((128, 4096, 4096), {"memory_bytes": 42 << 20}, (False, 1)),
+        ((128, 4096, 4096), {"multiprocessors": None}, (True, 1)),
+    ],
+)
+def test_a_split_is_recorded_where_the_member_has_one_and_the_device_takes_it(
+    sizes: tuple[int, ...], changes: dict[str, Any], expected: tuple[bool, int] | None
+) -> None:
+    facts = replace(RTX_4090, **changes)
+    asked = Problem(dims=("M", "N", "K"), sizes=sizes)
+    candidate = replace(RECORD, split=SPLIT)
+    verdict = judge(Case(kernel=KERNEL, record=candidate, facts=facts, problem=asked))
+    if expected is None:
+        assert verdict.refusal is not None  # the member itself is too wide
+        return
+    assert verdict.ok
+    assert (verdict.fills, verdict.splits) == expected

@@ -112,6 +112,18 @@ def test_a_kept_rule_is_silent(file: str, source: str) -> None:
     assert broken_rules(source, file) == []
 
 
+ISA = re.compile(r"\bsm_[0-9]|\bgfx[0-9]")
+KNOWS_ISAS = ("lowering/target.py", "lowering/instructions.py", "lowering/tiles/")
+READS_ARTIFACTS = "lowering/artifacts/"
+
+
+@pytest.mark.parametrize("file", product_files())
+def test_isas_are_named_where_they_may_be(file: str) -> None:
+    """What a part is called decides nothing at run time, and little before."""
+    named = ISA.search((ROOT / file).read_text())
+    assert named is None or file.startswith((*KNOWS_ISAS, READS_ARTIFACTS))
+
+
 def test_no_paths_of_one_machine() -> None:
     """No committed text names a home folder, or the place of this checkout."""
     found = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -26,25 +27,38 @@ class Reading:
     isa: str | None = None
 
 
-def read_artifact(target: Target, code: bytes, predicted: Footprint, *, where: str) -> Reading:
-    """Read one code object; what it does not say stays as predicted or unknown.
+def read_artifact(
+    target: Target,
+    code: bytes,
+    predicted: Footprint,
+    *,
+    where: str,
+    entry: str | None = None,
+    more: Sequence[bytes] = (),
+) -> Reading:
+    """Read a candidate's device code; what it does not say stays as predicted or unknown.
+
+    The footprint is that of the kernel ``entry`` of ``code``, or of its first one; bytes spilled
+    and matrix instructions are of all kernels together. ``more`` are the objects of other kernels,
+    where each has one of its own.
 
     Raises:
         FormatError: the code object is not what the target's back end emits.
     """
     if target.backend == "vulkan":
         module = read_spirv(code, where=where)
+        others = [read_spirv(other, where=where) for other in more]
         return Reading(
-            code_hash=hashlib.sha256(code).hexdigest(),
+            code_hash=hashlib.sha256(b"".join((code, *more))).hexdigest(),
             footprint=replace(
                 predicted,
                 static_shared_bytes=module.workgroup_bytes,
                 threads_per_group=prod(module.local_size) if module.local_size else None,
             ),
-            matrix_instructions=module.matrix_instructions,
+            matrix_instructions=sum(m.matrix_instructions for m in (module, *others)),
         )
     if target.backend == "cuda":
-        text = read_ptx(code)
+        text = read_ptx(code, entry)
         threads = prod(text.max_threads) if text.max_threads else None
         return Reading(
             code_hash=ptx_hash(code),
@@ -53,7 +67,7 @@ def read_artifact(target: Target, code: bytes, predicted: Footprint, *, where: s
             isa=text.target,
         )
     if target.backend == "rocm":
-        kernel = read_hsaco(code, where=where)
+        kernel = read_hsaco(code, where=where, entry=entry)
         return Reading(
             code_hash=elf_hash(code, where=where),
             footprint=replace(

@@ -33,14 +33,14 @@ class HsacoReading:
     threads: int | None
 
 
-def read_hsaco(code: bytes, *, where: str) -> HsacoReading:
-    """Read the first kernel of a code object.
+def read_hsaco(code: bytes, *, where: str, entry: str | None = None) -> HsacoReading:
+    """Read one kernel of a code object by its name, or the first; spills are of all kernels.
 
     Raises:
         FormatError: no ELF, or no AMD GPU metadata in it.
     """
     with _reading(where):
-        return _hsaco(_metadata(_elf(code, where), where))
+        return _hsaco(_metadata(_elf(code, where), where), entry)
 
 
 @contextmanager
@@ -56,23 +56,28 @@ def _reading(where: str) -> Iterator[None]:
         ) from None
 
 
-def _hsaco(data: dict[str, Any]) -> HsacoReading:
-    kernel = data["amdhsa.kernels"][0]
+def _hsaco(data: dict[str, Any], entry: str | None) -> HsacoReading:
+    kernels = data["amdhsa.kernels"]
+    kernel = next((k for k in kernels if k[".name"] == entry), kernels[0])
     required = kernel.get(".reqd_workgroup_size")
     threads = kernel.get(".max_flat_workgroup_size")
     if required:
         threads = required[0] * required[1] * required[2]
-    spilled = kernel[".vgpr_spill_count"] + kernel[".sgpr_spill_count"]
     return HsacoReading(
         isa=data["amdhsa.target"].partition(":")[0].rpartition("-")[2],
         registers=kernel[".vgpr_count"],
         sgprs=kernel[".sgpr_count"],
-        # scalar registers spill into lanes of vector ones first, which takes no scratch memory
-        spill_bytes=kernel[".private_segment_fixed_size"] if spilled else 0,
+        spill_bytes=max(_spilled(k) for k in kernels),
         static_shared_bytes=kernel[".group_segment_fixed_size"],
         wave_width=kernel[".wavefront_size"],
         threads=threads,
     )
+
+
+def _spilled(kernel: dict[str, Any]) -> int:
+    """Scalar registers spill into lanes of vector ones first, which takes no scratch memory."""
+    spilled = kernel[".vgpr_spill_count"] + kernel[".sgpr_spill_count"]
+    return kernel[".private_segment_fixed_size"] if spilled else 0
 
 
 def _elf(code: bytes, where: str) -> ELFFile:

@@ -6,6 +6,7 @@ import hashlib
 import re
 from dataclasses import dataclass
 
+_BOUND = re.compile(r"^\.(?:maxntid|reqntid)\s+([\d, ]+)", re.M)
 _MATRIX = re.compile(r"\b(?:mma\.sync|wmma\.mma|wgmma\.mma_async)\b")
 
 
@@ -19,12 +20,16 @@ class PtxReading:
     matrix_instructions: int
 
 
-def read_ptx(code: bytes) -> PtxReading:
-    """Read the directives of one PTX module (PTX ISA, section 11)."""
+def read_ptx(code: bytes, entry: str | None = None) -> PtxReading:
+    """Read the directives of one PTX module (PTX ISA, section 11); bounds are the entry's.
+
+    Without a name, or with one that is not there, they are the first entry's.
+    """
     text = code.decode(errors="replace")
+    start = re.search(rf"\.entry\s+{re.escape(entry)}\s*\(", text) if entry else None
     target = re.search(r"^\.target\s+(\w+)", text, re.M)
     version = re.search(r"^\.version\s+(\d+)\.(\d+)", text, re.M)
-    bound = re.search(r"^\.(?:maxntid|reqntid)\s+([\d, ]+)", text, re.M)
+    bound = _BOUND.search(text, start.end() if start else 0)
     return PtxReading(
         target=target[1] if target else None,
         version=(int(version[1]), int(version[2])) if version else None,

@@ -65,6 +65,7 @@ class EmitBody:
             launch=emitted.launch,
             workspace=emitted.workspace,
             prepared=emitted.prepared,
+            split=emitted.split,
             needs=emitted.needs,
             footprint=emitted.footprint,
             groups=emitted.groups,

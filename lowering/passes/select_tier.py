@@ -18,7 +18,7 @@ from ..target import Target, parse_target
 class SelectTier:
     """Give each operand group the tier its types have on the target.
 
-    ``xpu.contraction = {a = {type = "f16"}, ...}`` on ``cuda:sm_89`` gains
+    ``xpu.contraction = {a = {type = "f16"}, ...}`` on a GPU with matrix cores for it gains
     ``xpu.groups = [{a = "f16", b = "f16", acc = "f32", tier = "native", shape = [...], ...}]``
     and on ``cpu`` the same with ``tier = "software"``.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from dialects.manifest import Footprint, Launch, Needs, Prepared
+from dialects.manifest import Footprint, Launch, Needs, Prepared, SplitK
 from dialects.member import Tile
 from dialects.operands import Contraction, OperandGroup, Tier
 
@@ -17,8 +17,9 @@ class Emitted:
     """One candidate's IR and what is known of it before the back end has compiled it.
 
     ``text`` is the content of a module: layouts, executables, host functions. ``footprint`` is
-    what the emitter can predict; the artifact's reader replaces it. ``target_features`` are what
-    the code needs of the back end beyond the ISA, in LLVM's spelling.
+    what the emitter can predict; the artifact's reader replaces it. ``split`` is there when the
+    module exports ``<kernel>.split`` too. ``target_features`` are what the code needs of the back
+    end beyond the ISA, in LLVM's spelling.
     """
 
     text: str
@@ -28,6 +29,7 @@ class Emitted:
     needs: Needs
     footprint: Footprint
     groups: tuple[OperandGroup, ...]
+    split: SplitK | None = None
     target_features: str = ""
 
 

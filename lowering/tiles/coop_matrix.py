@@ -88,6 +88,7 @@ class CoopMatrixBody:
             needs=Needs(
                 features=storage_needs(contraction, target),
                 wave_width=target.wave,
+                waves=(tile.waves_m, tile.waves_n),
                 alignment=copied_alignment(contraction, shape.per) if self.wide else None,
             ),
             footprint=Footprint(

@@ -47,25 +47,37 @@ def gemm_executable(
     body: str,
     wave: int | None = None,
     attributes: str = "",
+    entry: str = ENTRY,
+    split: bool = False,
 ) -> str:
-    """The executable ``kernel`` with the grid of :func:`gemm_launch`."""
+    """The executable ``kernel`` with the grid of :func:`gemm_launch`.
+
+    With ``split`` the slices of K follow the sizes in the workload, and multiply the batch.
+    """
     batched = contraction.batch is not None
 
     def grid(ir: KernelText, sizes: list[str]) -> list[Index]:
+        sizes, slices = (sizes[:-1], sizes[-1]) if split else (sizes, 1)
         m, n = sizes[-2:]
-        return [ir.ceildiv(n, tile.n), ir.ceildiv(m, tile.m), sizes[0] if batched else 1]
+        z = ir.mul(sizes[0], slices) if batched else slices
+        return [ir.ceildiv(n, tile.n), ir.ceildiv(m, tile.m), z]
 
     return executable(
-        name="kernel",
-        entry=ENTRY,
+        name=executable_name(entry),
+        entry=entry,
         layout=layout,
-        workload=3 if batched else 2,
+        workload=2 + batched + split,
         grid=grid,
         block=block,
         body=body,
         wave=wave,
         attributes=attributes,
     )
+
+
+def executable_name(entry: str) -> str:
+    """The executable that holds an entry: ``kernel`` or ``kernel_<what>`` of ``gemm_<what>``."""
+    return f"kernel{entry.removeprefix(ENTRY)}"
 
 
 def gemm_host(kernel: str, contraction: Contraction) -> str:
@@ -75,7 +87,7 @@ def gemm_host(kernel: str, contraction: Contraction) -> str:
     result = host.operand(contraction.c, consume=True)
     sizes = ([contraction.batch] if contraction.batch else []) + [contraction.m, contraction.n]
     done = host.dispatch(
-        "kernel",
+        executable_name(ENTRY),
         ENTRY,
         workload=[host.values[s] for s in sizes],
         constants=host.scalars(),

@@ -31,13 +31,19 @@ class Tensor:
 
 
 class HostFunction:
-    """One exported function in the making."""
+    """One exported function in the making; ``split`` says that it is told the slices of K."""
 
-    def __init__(self, contraction: Contraction, parameters: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        contraction: Contraction,
+        *,
+        split: bool = False,
+        parameters: tuple[str, ...] = (),
+    ) -> None:
         """``parameters`` are further i32 arguments, after the sizes and strides."""
         self.ir = KernelText(indent=2)
         self.contraction = contraction
-        self.constants = (*constant_names(contraction), *parameters)
+        self.constants = (*constant_names(contraction, split=split), *parameters)
         self.values = KernelValues(
             values={
                 name: self.ir.value(f"arith.index_castui {_scalar(name)} : i32 to index")

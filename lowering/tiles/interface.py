@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dialects.manifest import SPLITS
 from dialects.operands import Contraction, Operand
 from dialects.types import element_type
 
@@ -18,10 +19,10 @@ STORAGE = "#hal.descriptor_type<storage_buffer>"
 SHARED = "#gpu.address_space<workgroup>"
 
 
-def constant_names(contraction: Contraction) -> tuple[str, ...]:
-    """Names of the i32 constants in launch order."""
+def constant_names(contraction: Contraction, *, split: bool = False) -> tuple[str, ...]:
+    """Names of the i32 constants in launch order; a ``split`` launch has the number of slices."""
     strides = (s for o in contraction.operands for s in o.strides)
-    return (*contraction.dims, *strides)
+    return (*contraction.dims, *strides, *((SPLITS,) if split else ()))
 
 
 def storage_type(type_name: str) -> str:

@@ -32,6 +32,16 @@ from .interface import (
     storage_type,
 )
 from .kernel_text import Index, KernelText
+from .split_k import (
+    Slice,
+    bind_partial,
+    k_slice,
+    split_executables,
+    split_host,
+    split_launch,
+    split_layout,
+    store_partial,
+)
 
 MAX_UNROLLED = 1024  # elements of a lane's tile, or staged by a lane: the text holds each of them
 STORAGE_FEATURES = {8: "b8", 16: "b16", 64: "b64"}  # storage widths a device may lack
@@ -63,21 +73,27 @@ class SoftwareBody:
         """See :class:`.body.TileBody`."""
         threads = (tile.m // tile.thread_m) * (tile.n // tile.thread_n)
         layout = gemm_layout(contraction)
-        body = _Kernel(contraction, tile, threads, layout).emit()
+        block = (threads, 1, 1)
+        # ptxas holds a 256-thread kernel to 128 registers unless told that one block will do
+        attributes = ", nvvm.minctasm = 1 : i32" if target.backend == "cuda" else ""
         code = gemm_executable(
             contraction,
             tile,
             layout=layout,
-            block=(threads, 1, 1),
-            body=body,
-            # ptxas holds a 256-thread kernel to 128 registers unless told that one block will do
-            attributes=", nvvm.minctasm = 1 : i32" if target.backend == "cuda" else "",
+            block=block,
+            body=_Kernel(contraction, tile, threads, layout).emit(),
+            attributes=attributes,
+        )
+        slices = _Kernel(contraction, tile, threads, split_layout(contraction), split=True)
+        code += split_executables(
+            contraction, tile, block=block, body=slices.emit(), attributes=attributes
         )
         shared = tile.k * (tile.m + tile.n) * element_type(compute_type(contraction)).bytes
         dynamic = target.backend == "cuda"  # NVPTX puts workgroup memory in the dynamic block
         return Emitted(
-            text=code + gemm_host(kernel, contraction),
-            launch=gemm_launch(contraction, tile, (threads, 1, 1), shared if dynamic else 0),
+            text=code + gemm_host(kernel, contraction) + split_host(kernel, contraction),
+            launch=gemm_launch(contraction, tile, block, shared if dynamic else 0),
+            split=split_launch(contraction, tile, block, shared if dynamic else 0),
             workspace=None,
             prepared=None,
             needs=Needs(features=storage_needs(contraction, target)),
@@ -115,14 +131,24 @@ def storage_needs(contraction: Contraction, target: Target) -> tuple[str, ...]:
 
 
 class _Kernel:
-    """Emits the device function of one tile."""
+    """Emits the device function of one tile; with ``split``, of one slice of its K."""
 
-    def __init__(self, contraction: Contraction, tile: Tile, threads: int, layout: str) -> None:
+    def __init__(
+        self,
+        contraction: Contraction,
+        tile: Tile,
+        threads: int,
+        layout: str,
+        *,
+        split: bool = False,
+    ) -> None:
         self.ir = KernelText()
         self.contraction, self.tile, self.threads, self.layout = contraction, tile, threads, layout
         self.type = compute_type(contraction)
         self.mlir = element_type(self.type).mlir
-        self.values: KernelValues = load_constants(self.ir, constant_names(contraction), layout)
+        self.values: KernelValues = load_constants(
+            self.ir, constant_names(contraction, split=split), layout
+        )
         self.buffers = {
             o.name: bind_buffer(
                 self.ir,
@@ -132,12 +158,19 @@ class _Kernel:
                 count=self.values.span(self.ir, o),
                 read_only=i < len(contraction.operands) - 1,
             )
-            for i, o in enumerate(contraction.operands)
+            for i, o in enumerate(contraction.operands[: 2 if split else None])
         }
         column, row, batch = (
             self.ir.value(f"hal.interface.workgroup.id[{axis}] : index", "wg") for axis in range(3)
         )
         self.batch: Index = batch
+        self.begin: Index = 0
+        self.end: Index = self.values[contraction.k]
+        self.part: Slice | None = None
+        if split:
+            self.part = k_slice(self.ir, self.values, contraction, tile, batch)
+            self.batch, self.begin, self.end = self.part.batch, self.part.begin, self.part.end
+            self.partial = bind_partial(self.ir, contraction, self.values, layout, binding=2)
         self.row0, self.col0 = self.ir.mul(row, tile.m), self.ir.mul(column, tile.n)
         self.lane = self.ir.value("gpu.thread_id x", "lane")
         across = tile.n // tile.thread_n
@@ -165,8 +198,7 @@ class _Kernel:
             return result
 
         count = tile.thread_m * tile.thread_n
-        size = self.values[self.contraction.k]
-        return ir.carried_loop(0, size, tile.k, [zero] * count, self.mlir, k_tile)
+        return ir.carried_loop(self.begin, self.end, tile.k, [zero] * count, self.mlir, k_tile)
 
     def _stage(self, k0: str) -> None:
         """Copy A[row0:, k0:] and B[k0:, col0:] to workgroup memory, zero outside.
@@ -273,8 +305,17 @@ class _Kernel:
                 inside = ir.both(row_inside, ir.less(column, self.values[c.n]))
                 with ir.when(inside):
                     value = accumulators[i * self.tile.thread_n + j]
-                    where = {c.m: row, c.n: column, **({c.batch: self.batch} if c.batch else {})}
-                    store_element(ir, c, value, self.values, self.buffers, where, current=self.type)
+                    self._store_one(value, {c.m: row, c.n: column})
+
+    def _store_one(self, value: str, where: dict[str, Index]) -> None:
+        ir, c = self.ir, self.contraction
+        if self.part is not None:
+            store_partial(
+                ir, c, value, self.values, self.partial, self.part, where, current=self.type
+            )
+            return
+        where |= {c.batch: self.batch} if c.batch else {}
+        store_element(ir, c, value, self.values, self.buffers, where, current=self.type)
 
 
 def multiply_add(ir: KernelText, a: str, b: str, c: str, type_name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dialects.manifest import Footprint, Launch, Needs
+from dialects.manifest import MULTIPROCESSORS, Footprint, Launch, Needs
 from dialects.member import Tile
 from dialects.operands import Contraction, OperandGroup, Tier
 from dialects.types import element_type
@@ -23,7 +23,6 @@ from .wgmma_kernel import WARPS, WORKGROUP_BYTES, WgmmaKernel, WgmmaShape
 ISA = "sm_90a"  # later parts have other warpgroup instructions (PTX ISA, wgmma: target notes)
 PTX_FEATURES = "+ptx83"  # tensormap.replace
 SHARED_LIMIT = 232448  # of one block on that ISA (CUDA programming guide, compute capability 9.0)
-MULTIPROCESSORS = "multiprocessors"
 _PRODUCTS = ({"f16"}, {"bf16"}, {"f8e4m3", "f8e5m2"}, {"i8", "u8"})
 _STORED = {"f16", "bf16", "f32", "i32"}
 MIN_STAGES = 3  # one in use, one that has arrived, one under way
@@ -121,7 +120,7 @@ class WgmmaBodyBase:
                 bindings=(*(o.name for o in contraction.operands), "workspace"),
                 constants=constants,
             ),
-            workspace=f"{WORKGROUP_BYTES} * {groups}",
+            workspace=f"{WORKGROUP_BYTES * self.cluster} * {_tiles(shape)}",  # of a group a tile
             prepared=None,
             needs=Needs(wave_width=32, alignment=self._alignment(contraction)),
             footprint=Footprint(
@@ -169,12 +168,17 @@ def _attributes(shape: WgmmaShape) -> str:
 
 def _count(shape: WgmmaShape) -> str:
     """Workgroups to launch: whole clusters, no more than there are tiles or multiprocessors."""
-    c, tile, cluster = shape.contraction, shape.tile, shape.cluster
-    tiles = f"ceildiv({c.n}, {tile.n}) * ceildiv({c.m}, {tile.m * cluster})"
-    tiles += f" * {c.batch}" if c.batch else ""
+    cluster = shape.cluster
     if cluster == 1:
-        return f"min({tiles}, {MULTIPROCESSORS})"
-    return f"{cluster} * min({tiles}, max({MULTIPROCESSORS} // {cluster}, 1))"
+        return f"min({_tiles(shape)}, {MULTIPROCESSORS})"
+    return f"{cluster} * min({_tiles(shape)}, max({MULTIPROCESSORS} // {cluster}, 1))"
+
+
+def _tiles(shape: WgmmaShape) -> str:
+    """Tiles of C, or pairs of them."""
+    c, tile = shape.contraction, shape.tile
+    tiles = f"ceildiv({c.n}, {tile.n}) * ceildiv({c.m}, {tile.m * shape.cluster})"
+    return tiles + (f" * {c.batch}" if c.batch else "")
 
 
 def _workgroups(ir: KernelText, shape: WgmmaShape, sizes: list[str]) -> Index:

@@ -6,14 +6,15 @@ from dialects.errors import DeviceError
 from dialects.facts import DeviceFacts
 
 from .cpu import read_cpu_facts
+from .hip import read_hip_facts
 from .vulkan import read_vulkan_facts
 
 __all__ = ["SCHEMES", "read_facts"]
 
-SCHEMES = ("local-sync", "local-task", "vulkan")
+SCHEMES = ("local-sync", "local-task", "vulkan", "hip")
 """The schemes of the device URIs that :func:`read_facts` takes."""
 
-_WITHOUT_READER = ("cuda", "hip")
+_WITHOUT_READER = ("cuda",)
 
 
 def read_facts(uri: str) -> DeviceFacts:
@@ -33,6 +34,8 @@ def read_facts(uri: str) -> DeviceFacts:
             return read_cpu_facts(parallel=scheme == "local-task")
         case "vulkan":
             return read_vulkan_facts(selector)
+        case "hip":
+            return read_hip_facts(selector)
     works = ", ".join(SCHEMES)
     if scheme in _WITHOUT_READER:
         raise DeviceError(

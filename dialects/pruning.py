@@ -1,0 +1,269 @@
+"""The rules that prune (seed section 2, R1 to R4, and ours), each a function of record and site.
+
+What is not known prunes nothing. A refusal has the rule, what the record needs and the limit it
+met, where these are amounts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from .facts import STORAGE_FEATURES
+from .manifest import Record, Refusal, Step
+from .occupancy import Residency
+from .operands import OperandGroup
+from .site import Site
+from .types import element_type
+
+WIDEST_COPY = 16  # bytes that one copy instruction moves at most
+INDEX_LIMIT = 1 << 31  # elements of one operand: strides and sizes are i32
+_WRAPPING = {"i32", "u32"}  # one accumulator: sums that wrap have no sign
+
+Rule = Callable[[Record, Site], Refusal | None]
+
+
+def _refuse(rule: str, need: int | None, limit: int | None, what: str) -> Refusal:
+    return Refusal(rule=rule, need=need, limit=limit, message=f"{what} ({rule})")
+
+
+def _spill(record: Record, site: Site) -> Refusal | None:
+    spilled = record.footprint.spill_bytes
+    return _refuse("R1", spilled, None, f"spills {spilled} B") if spilled else None
+
+
+def _registers(record: Record, site: Site) -> Refusal | None:
+    used, limit = record.footprint, site.facts.registers_per_multiprocessor
+    if not used.registers or not used.threads_per_group or limit is None:
+        return None
+    need = used.registers * used.threads_per_group
+    if need <= limit:
+        return None
+    text = f"registers {used.threads_per_group} threads x {used.registers} = {need} > {limit}"
+    return _refuse("R2", need, limit, f"{text} in the register file")
+
+
+def _shared(record: Record, site: Site) -> Refusal | None:
+    need, limit = record.footprint.shared_bytes, site.facts.shared_limit
+    if not need or limit is None or need <= limit:
+        return None
+    return _refuse("R3", need, limit, f"shared {need} B > {limit} B per block")
+
+
+def _resident(found: Residency | None) -> Refusal | None:
+    if found is None or found.groups:
+        return None
+    text = f"no workgroup is resident: {found.limiter} {found.need} > {found.limit}"
+    return _refuse("R4", found.need, found.limit, text)
+
+
+def _native(record: Record, site: Site) -> Refusal | None:
+    if site.facts.native_matrix_configs is None:
+        return None
+    for group in record.groups:
+        if group.tier == "native" and group.shape is not None and not _listed(group, site):
+            shape = "x".join(str(s) for s in group.shape)
+            what = f"matrix config {shape} {group.a}*{group.b}->{group.acc} is not listed"
+            return _refuse("native", None, None, f"{what} by the driver")
+    return None
+
+
+def _listed(group: OperandGroup, site: Site) -> bool:
+    sums = _WRAPPING if group.acc in _WRAPPING else {group.acc}
+    return any(
+        (c.m, c.n, c.k) == group.shape
+        and (c.a, c.b) == (group.a, group.b)
+        and c.acc in sums
+        and c.scope == "subgroup"
+        for c in site.facts.native_matrix_configs or ()
+    )
+
+
+def _wave(record: Record, site: Site) -> Refusal | None:
+    """The width must be granted, and the block must be what its waves were counted for."""
+    width, offered = record.needs.wave_width, site.facts.wave_widths
+    if width is not None and offered is not None:
+        if width not in offered:
+            text = f"wave width {width} not in {list(offered)}"
+            return _refuse("wave", width, max(offered), text)
+        asked = site.facts.requirable_wave_widths
+        if len(offered) > 1 and asked is not None and width not in asked:
+            text = f"wave width {width} of {list(offered)} cannot be asked for"
+            return _refuse("wave", width, max(asked, default=None), text)
+    return _cover(record) or _wave_tile(record) or _load_stride(record)
+
+
+def _cover(record: Record) -> Refusal | None:
+    needs, threads = record.needs, record.footprint.threads_per_group
+    if needs.wave_width is None or not threads:
+        return None
+    if threads % needs.wave_width:
+        text = f"waves of {needs.wave_width} do not cover {threads} threads exactly"
+        return _refuse("wave", threads, needs.wave_width, text)
+    if needs.waves is None:
+        return None
+    count = needs.waves[0] * needs.waves[1]
+    lanes = count * needs.wave_width
+    if lanes == threads:
+        return None
+    text = f"{count} waves of {needs.wave_width} are {lanes} lanes, the block has {threads}"
+    return _refuse("wave", lanes, threads, text)
+
+
+def _wave_tile(record: Record) -> Refusal | None:
+    """Each wave takes a part of the block of at least one instruction, all the same."""
+    if record.needs.waves is None:
+        return None
+    extents = (("rows", record.tile.m), ("columns", record.tile.n))
+    for (axis, extent), waves, place in zip(extents, record.needs.waves, (0, 1), strict=True):
+        for group in record.groups:
+            least = group.shape[place] if group.tier == "native" and group.shape else 1
+            if waves * least > extent:
+                text = f"wave tiles of {waves} x {least} {axis} > {extent} of the block tile"
+                return _refuse("wave", waves * least, extent, text)
+        if extent % waves:
+            text = f"{waves} waves do not share {extent} {axis} of the block tile evenly"
+            return _refuse("wave", waves, extent, text)
+    return None
+
+
+def _load_stride(record: Record) -> Refusal | None:
+    """A block that copies whole rows at a time must at least reach one, or it never moves on."""
+    need, threads = record.needs.row_lanes, record.footprint.threads_per_group
+    if not need or not threads or threads >= need:
+        return None
+    text = f"load stride < 1: a row takes {need} lanes, the block has {threads}"
+    return _refuse("wave", need, threads, text)
+
+
+def _feature(record: Record, site: Site) -> Refusal | None:
+    missing: list[str] = []
+    for need in record.needs.features:
+        stored = need in STORAGE_FEATURES
+        offered = site.facts.storage_features if stored else site.facts.features
+        if offered is not None and need not in offered:
+            missing.append(need)
+    return _refuse("feature", None, None, f"needs {', '.join(missing)}") if missing else None
+
+
+def _alignment(record: Record, site: Site) -> Refusal | None:
+    """Sizes, strides and starts that a body's copies need in whole units."""
+    needs = record.needs.alignment
+    if not needs:
+        return None
+    found = site.alignments
+    for name, need in needs.items():
+        if name in found and found[name] % need:
+            at_fault = f"{name} = {found[name]} is no multiple of {need}"
+            return _refuse("alignment", need, found[name], at_fault)
+    return _starts(needs, site)
+
+
+def _starts(needs: Mapping[str, int], site: Site) -> Refusal | None:
+    """An argument whose strides are copied in units must start at one of them too."""
+    for argument in site.kernel.args if site.strides else ():
+        start = (site.strides or {}).get(argument.name, 0)
+        if not start:
+            continue
+        nbytes = element_type(argument.type).bytes
+        axes = range(len(argument.dims) - 1)
+        units = [nbytes * needs.get(f"{argument.name}.{axis}", 1) for axis in axes]
+        need = needs.get(argument.name) or min(max(units, default=1), WIDEST_COPY)
+        if start % need:
+            text = f"{argument.name} starts {start} B past a boundary of {need} B"
+            return _refuse("alignment", need, start, text)
+    return None
+
+
+def _grid(record: Record, site: Site) -> Refusal | None:
+    if record.launch is None:
+        return None
+    for step in record.launch.steps:
+        refusal = over_block(step, site) or over_grid(step, site)
+        if refusal is not None:
+            return refusal
+    return None
+
+
+def over_block(step: Step, site: Site) -> Refusal | None:
+    """A workgroup longer along an axis than the device has them."""
+    limits = site.facts.max_workgroup_sizes
+    for axis, need, limit in zip("xyz", step.block or (), limits or (), strict=False):
+        if need > limit:
+            return _refuse("grid", need, limit, f"block {axis} {need} > {limit} lanes")
+    return None
+
+
+def over_grid(step: Step, site: Site, splits: int = 1) -> Refusal | None:
+    """More workgroups along an axis than a launch may have."""
+    limits = site.facts.max_workgroup_counts
+    if site.sizes is None or limits is None or step.grid is None:
+        return None
+    for axis, text, limit in zip("xyz", step.grid, limits, strict=False):
+        need = site.evaluate(text, splits)
+        if need > limit:
+            return _refuse("grid", need, limit, f"grid {axis} {need} > {limit} workgroups")
+    return None
+
+
+def _index(record: Record, site: Site) -> Refusal | None:
+    for span in site.spans:
+        if span.elements > INDEX_LIMIT:
+            text = f"{span.name} has {span.elements} elements > {INDEX_LIMIT}"
+            return _refuse("index", span.elements, INDEX_LIMIT, text)
+    return None
+
+
+def _memory(record: Record, site: Site) -> Refusal | None:
+    if site.sizes is None:
+        return None
+    return over_memory(site.evaluate(record.workspace) if record.workspace else 0, site)
+
+
+def over_memory(workspace: int, site: Site) -> Refusal | None:
+    """Operands and that much workspace (bytes) against one binding and the whole device."""
+    binding, memory = site.facts.max_binding_bytes, site.facts.memory_bytes
+    if binding is not None:
+        for span in site.spans:
+            if span.bytes > binding:
+                text = f"{span.name} {span.bytes} B > {binding} B per binding"
+                return _refuse("memory", span.bytes, binding, text)
+        if workspace > binding:
+            text = f"workspace {workspace} B > {binding} B per binding"
+            return _refuse("memory", workspace, binding, text)
+    total = workspace + site.operand_bytes
+    if memory is not None and total > memory:
+        return _refuse("memory", total, memory, f"operands {total} B > {memory} B of the device")
+    return None
+
+
+def split_fits(record: Record, site: Site, splits: int) -> bool:
+    """Whether the device takes the launches and the workspace of that many slices of K."""
+    if record.split is None or site.sizes is None:
+        return False
+    workspace = site.evaluate(record.split.workspace, splits)
+    if workspace > 4 * INDEX_LIMIT or over_memory(workspace, site) is not None:
+        return False
+    for step in record.split.launch.steps:
+        if over_block(step, site) or over_grid(step, site, splits):
+            return False
+    return True
+
+
+_OF_THE_CODE: tuple[Rule, ...] = (_spill, _registers, _shared)  # R1, R2, R3
+_AFTER_R4: tuple[Rule, ...] = (_native, _wave, _feature, _alignment, _grid, _index, _memory)
+
+
+def first_refusal(record: Record, site: Site, found: Residency | None) -> Refusal | None:
+    """The first rule that prunes, in the order of this page; ``found`` is R4's residency."""
+    for rule in _OF_THE_CODE:
+        refusal = rule(record, site)
+        if refusal is not None:
+            return refusal
+    refusal = _resident(found)
+    if refusal is not None:
+        return refusal
+    for rule in _AFTER_R4:
+        refusal = rule(record, site)
+        if refusal is not None:
+            return refusal
+    return None
