@@ -15,7 +15,8 @@ from . import mbarrier
 from .ptx_text import PtxText, Word
 from .tensor_map import ROW_BYTES
 from .warpgroup_mma import ROWS, THREADS
-from .wgmma_kernel import WgmmaKernel, Words
+from .wgmma_epilogue import Words
+from .wgmma_kernel import WgmmaKernel
 from .wgmma_store import StagedStore, store_directly
 
 CHUNK = 16  # bytes that one thread copies at a time, in one to four instructions

@@ -18,7 +18,8 @@ from .interface import constant_names, layout_text
 from .kernel_text import Index, KernelText
 from .tensor_map import ROW_BYTES
 from .warpgroup_mma import ROWS
-from .wgmma_kernel import WARPS, WORKGROUP_BYTES, WgmmaKernel, WgmmaShape
+from .wgmma_kernel import WORKGROUP_BYTES, WgmmaKernel
+from .wgmma_shape import WARPS, WgmmaShape
 
 ISA = "sm_90a"  # later parts have other warpgroup instructions (PTX ISA, wgmma: target notes)
 PTX_FEATURES = "+ptx83"  # tensormap.replace

@@ -11,6 +11,7 @@ from .epilogue import add, apply_epilogue, compute_type, convert
 from .interface import STORAGE, KernelValues, storage_type
 from .kernel_text import Index
 from .ptx_text import PtxText, Word
+from .warpgroup_mma import ROWS, Wgmma
 
 Where = dict[str, Word]
 _PACKED_CONVERSION = {"f16": "cvt.rn.f16x2.f32", "bf16": "cvt.rn.bf16x2.f32"}
@@ -88,3 +89,32 @@ def _before_narrowing(contraction: Contraction) -> Contraction | None:
     if last.type != result.type or current != "f32":
         return None
     return replace(contraction, epilogue=tuple(before), c=wide)
+
+
+class Words:
+    """This thread's elements of one tile, finished and packed when asked for.
+
+    ``row`` and ``column`` are those of the warpgroup's first element; the thread's own first one
+    is at ``own_row`` and ``own_column``.
+    """
+
+    def __init__(
+        self, finish: Finish, wgmma: Wgmma, struct: str, thread: Word, origin: tuple[Word, ...]
+    ) -> None:
+        """``thread`` is the place in the warpgroup, ``origin`` the row, column and batch."""
+        ir = finish.ir
+        self.row, self.column, self.batch = origin
+        self._finish, self._per_block = finish, wgmma.n // 2
+        self._values = wgmma.values(ir, struct)
+        warp, lane = ir.shr_w(thread, 5), ir.and_w(thread, 31)
+        self.own_row = ir.add_w(self.row, ir.add_w(ir.mul_w(warp, 16), ir.shr_w(lane, 2)))
+        self.own_column = ir.add_w(self.column, ir.mul_w(ir.and_w(lane, 3), 2))
+
+    def pair(self, block: int, group: int, half: int) -> list[str]:
+        """The two neighbours of a block, a group of 8 columns and a half of 8 rows."""
+        ir, c = self._finish.ir, self._finish.contraction
+        start = block * self._per_block + 4 * group + 2 * half
+        at: Where = {c.m: ir.add_w(self.own_row, block * ROWS + 8 * half)}
+        at |= {c.batch: self.batch} if c.batch else {}
+        first, second = ({**at, c.n: ir.add_w(self.own_column, 8 * group + e)} for e in range(2))
+        return self._finish.words((self._values[start], self._values[start + 1]), (first, second))

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar
 
-from dialects.member import Tile
 from dialects.operands import Contraction, Operand
 from dialects.types import element_type
 
@@ -21,90 +19,13 @@ from .interface import STORAGE, KernelValues, bind_buffer, load_constants
 from .ptx_text import PtxText, Word
 from .tensor_map import ROW_BYTES, TensorMap
 from .tile_order import TileOrder
-from .warpgroup_mma import ROWS, THREADS, OperandTile, Wgmma
-from .wgmma_epilogue import Finish, Where
+from .warpgroup_mma import ROWS, THREADS
+from .wgmma_epilogue import Finish, Words
+from .wgmma_shape import MAPS, WARPS, WgmmaShape
 from .wgmma_store import BUFFERS, CHUNK_BYTES, StagedStore
 
-MAPS = 3  # of A, B and C; a body that does not need one leaves its place empty
 WORKGROUP_BYTES = MAPS * tensor_map.BYTES  # of workspace
-WARPS = 4  # of a warpgroup
 GROUP_ROWS = 2048  # of C that are walked together: a wave of tiles that shares most of A and B
-
-
-@dataclass(frozen=True, kw_only=True)
-class WgmmaShape:
-    """A tile in workgroup memory: ``stages`` of A and B, staging of C, barriers, maps.
-
-    A cluster's workgroups take neighbouring tiles along m, so that B is the same for all.
-    """
-
-    contraction: Contraction
-    tile: Tile
-    cluster: int = 1
-
-    @property
-    def consumers(self) -> int:
-        """Consumer warpgroups."""
-        return self.tile.waves_m * self.tile.waves_n // WARPS
-
-    @property
-    def blocks(self) -> int:
-        """Blocks of 64 rows a consumer warpgroup."""
-        return self.tile.m // ROWS // self.consumers
-
-    @property
-    def threads(self) -> int:
-        """Of a workgroup: the consumers and one producer warpgroup."""
-        return (self.consumers + 1) * THREADS
-
-    @property
-    def a_bytes(self) -> int:
-        """Of A in one stage."""
-        return self.tile.m * ROW_BYTES
-
-    @property
-    def stage_bytes(self) -> int:
-        """Of one stage."""
-        return self.a_bytes + self.tile.n * ROW_BYTES
-
-    @property
-    def staging(self) -> int:
-        """Offset of the staging buffers of C."""
-        return self.tile.stages * self.stage_bytes
-
-    @property
-    def full(self) -> int:
-        """Offset of the full barriers."""
-        return self.staging + self.consumers * BUFFERS * CHUNK_BYTES
-
-    @property
-    def empty(self) -> int:
-        """Offset of the empty barriers."""
-        return self.full + mbarrier.BYTES * self.tile.stages
-
-    @property
-    def maps(self) -> int:
-        """Offset of the tensor maps."""
-        end = self.empty + mbarrier.BYTES * self.tile.stages
-        return -(-end // tensor_map.BYTES) * tensor_map.BYTES
-
-    @property
-    def shared_bytes(self) -> int:
-        """All of it."""
-        return self.maps + MAPS * tensor_map.BYTES
-
-    @property
-    def wgmma(self) -> Wgmma:
-        """The instruction and how its operands lie."""
-        c, tile = self.contraction, self.tile
-        return Wgmma(
-            n=tile.n,
-            blocks=self.blocks,
-            type_a=c.a.type,
-            type_b=c.b.type,
-            a=OperandTile(k=tile.k, major_k=not c.transposed_a),
-            b=OperandTile(k=tile.k, major_k=c.transposed_b),
-        )
 
 
 class WgmmaKernel(ABC):
@@ -355,10 +276,11 @@ class WgmmaKernel(ABC):
     def _store(
         self, tile: str, part: Word, struct: str, store: StagedStore, addresses: list[Word]
     ) -> None:
-        ir, s = self.ir, self.shape
+        ir, c = self.ir, self.contraction
         row, column, batch = self._origin(tile)
-        row = ir.add_w(row, ir.mul_w(part, s.blocks * ROWS))
-        words = Words(self, struct, row, column, batch)
+        row = ir.add_w(row, ir.mul_w(part, self.shape.blocks * ROWS))
+        finish = Finish(ir=ir, contraction=c, values=self.values, buffers=self.buffers)
+        words = Words(finish, self.wgmma, struct, store.thread, (row, column, batch))
         self._stage_out(words, store, addresses)
 
     def _stage_out(self, words: Words, store: StagedStore, addresses: list[Word]) -> None:
@@ -377,35 +299,3 @@ class WgmmaKernel(ABC):
             column = ir.add_w(words.column, chunk * store.columns)
             where = [column, ir.add_w(words.row, block * ROWS), *tail]
             store.chunk(index, self.shape.blocks * chunks, addresses, staged, where)
-
-
-class Words:
-    """This thread's elements of one tile, finished and packed when asked for.
-
-    ``row`` and ``column`` are those of the warpgroup's first element; the thread's own first one
-    is at ``own_row`` and ``own_column``.
-    """
-
-    def __init__(
-        self, kernel: WgmmaKernel, struct: str, row: Word, column: Word, batch: Word
-    ) -> None:
-        ir = kernel.ir
-        self.row, self.column, self.batch = row, column, batch
-        self._ir, self._contraction, self._wgmma = ir, kernel.contraction, kernel.wgmma
-        self._values = kernel.wgmma.values(ir, struct)
-        self._finish = Finish(
-            ir=ir, contraction=kernel.contraction, values=kernel.values, buffers=kernel.buffers
-        )
-        warp = ir.and_w(ir.shr_w(kernel.thread, 5), WARPS - 1)
-        line = ir.add_w(ir.mul_w(warp, 16), ir.shr_w(kernel.lane, 2))
-        self.own_row = ir.add_w(row, line)
-        self.own_column = ir.add_w(column, ir.mul_w(ir.and_w(kernel.lane, 3), 2))
-
-    def pair(self, block: int, group: int, half: int) -> list[str]:
-        """The two neighbours of a block, a group of 8 columns and a half of 8 rows."""
-        ir, c = self._ir, self._contraction
-        start = block * self._wgmma.n // 2 + 4 * group + 2 * half
-        at: Where = {c.m: ir.add_w(self.own_row, block * ROWS + 8 * half)}
-        at |= {c.batch: self.batch} if c.batch else {}
-        first, second = ({**at, c.n: ir.add_w(self.own_column, 8 * group + e)} for e in range(2))
-        return self._finish.words((self._values[start], self._values[start + 1]), (first, second))
