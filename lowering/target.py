@@ -167,15 +167,17 @@ def compiler_flags(target: Target) -> tuple[str, ...]:
     )
 
 
-def module_attributes(target: Target, *, matrix: bool = True) -> str:
+def module_attributes(target: Target, *, matrix: bool = True, features: str = "") -> str:
     """The ``hal.device.targets`` attribute of a module, empty for the CPU.
 
     ``matrix`` False leaves the matrix instructions out, so that the compiler uses none of its own.
+    ``features`` are those that one body's text needs beside what the ISA implies.
     """
     if target.backend == "cpu":
         return ""
     backend, container, device = _IREE_BACKEND[target.backend]
-    arch, features = _arch(target)
+    arch, implied = _arch(target)
+    features = ",".join(f for f in (implied, features) if f)
     executable = (
         f'#hal.executable.target<"{backend}", "{container}", '
         f"{{{'abi = ' + chr(34) + 'hip' + chr(34) + ', ' if target.backend == 'rocm' else ''}"

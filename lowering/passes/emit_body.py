@@ -51,7 +51,8 @@ class EmitBody:
             why = refusal or f"body {body.name} does not serve {target.backend}"
             raise UnsupportedError(f"kernel '{kernel}': member {tile.name}: {why}", where=where)
         emitted = body.emit(kernel, contraction, tile, target)
-        text = f"module attributes {{{module_attributes(target)}}} {{\n{emitted.text}\n}}"
+        head = module_attributes(target, features=emitted.features)
+        text = f"module attributes {{{head}}} {{\n{emitted.text}\n}}"
         parsed = parse_module(text, f"{where}: body {body.name}", function.context)
         copy = parsed.operation.clone(mlir.InsertionPoint(function))
         copy.attributes["sym_name"] = to_attribute(symbol(function))

@@ -5,11 +5,15 @@ from dialects.errors import UnsupportedError
 from .body import Emitted, TileBody
 from .coop_matrix import CoopMatrixBody, CoopMatrixNarrowBody
 from .cpu_mmt4d import CpuMmt4dBody
+from .mma_sync import MmaSyncBody, MmaSyncNarrowBody, MmaSyncWordsBody
 from .software import SoftwareBody
 
 __all__ = ["BODIES", "Emitted", "TileBody", "body_named"]
 
 BODIES: tuple[TileBody, ...] = (
+    MmaSyncBody(),
+    MmaSyncWordsBody(),
+    MmaSyncNarrowBody(),
     CoopMatrixBody(),
     CoopMatrixNarrowBody(),
     SoftwareBody(),

@@ -21,16 +21,23 @@ def gemm_layout(contraction: Contraction) -> str:
 
 
 def gemm_launch(
-    contraction: Contraction, tile: Tile, block: tuple[int, ...], dynamic_shared_bytes: int = 0
+    contraction: Contraction,
+    tile: Tile,
+    block: tuple[int, ...],
+    dynamic_shared_bytes: int = 0,
+    *,
+    linear: bool = False,
 ) -> Launch:
-    """The launch of the executable; the grid is columns, rows, batch."""
+    """The launch of the executable; the grid is columns, rows, batch.
+
+    ``linear`` puts all tiles of a matrix along x: see :mod:`.raster`.
+    """
+    columns = f"ceildiv({contraction.n}, {tile.n})"
+    rows = f"ceildiv({contraction.m}, {tile.m})"
+    tiles = (f"{columns} * {rows}", "1") if linear else (columns, rows)
     return Launch(
         entry=ENTRY,
-        grid=(
-            f"ceildiv({contraction.n}, {tile.n})",
-            f"ceildiv({contraction.m}, {tile.m})",
-            contraction.batch or "1",
-        ),
+        grid=(*tiles, contraction.batch or "1"),
         block=block,
         dynamic_shared_bytes=dynamic_shared_bytes,
         bindings=tuple(o.name for o in contraction.operands),
@@ -47,13 +54,16 @@ def gemm_executable(
     body: str,
     wave: int | None = None,
     attributes: str = "",
+    linear: bool = False,
 ) -> str:
     """The executable ``kernel`` with the grid of :func:`gemm_launch`."""
     batched = contraction.batch is not None
 
     def grid(ir: KernelText, sizes: list[str]) -> list[Index]:
         m, n = sizes[-2:]
-        return [ir.ceildiv(n, tile.n), ir.ceildiv(m, tile.m), sizes[0] if batched else 1]
+        columns, rows = ir.ceildiv(n, tile.n), ir.ceildiv(m, tile.m)
+        tiles = (ir.mul(columns, rows), 1) if linear else (columns, rows)
+        return [*tiles, sizes[0] if batched else 1]
 
     return executable(
         name="kernel",
