@@ -1,0 +1,357 @@
+"""The mma.sync bodies, executed lane by lane on the host: every element, edge, layout and width."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from dialects.expressions import Expression
+from dialects.member import Tile
+from dialects.operands import Contraction, EpilogueStep, Operand, contiguous_strides, operand_span
+from lowering.builder import dense
+from lowering.target import parse_target
+from lowering.tiles import body_named
+from lowering.tiles.gemm_launch import gemm_layout
+from lowering.tiles.interface import constant_names
+from lowering.tiles.mma_kernel import MmaKernel
+from lowering.tiles.mma_shape import MmaShape
+from ptx_emulator import Fault, Workgroup, execute, parse
+
+TARGET = parse_target("cuda:sm_90a")
+DTYPES = {
+    "f16": np.float16,
+    "bf16": ml_dtypes.bfloat16,
+    "f32": np.float32,
+    "i8": np.int8,
+    "u8": np.uint8,
+    "i32": np.int32,
+    "f8e4m3": ml_dtypes.float8_e4m3fn,
+    "f8e5m2": ml_dtypes.float8_e5m2,
+}
+SMALL = Tile(m=32, n=32, k=32, waves_m=1, waves_n=2, stages=2)
+
+
+def product(type_: str, accumulator: str = "f32", *, flip_a: bool = False, **more: object):
+    """A matrix product; ``flip_a`` stores A as (K, M)."""
+    c = dense(type_, accumulator, **more)  # type: ignore[arg-type]
+    if not flip_a:
+        return c
+    return replace(c, a=replace(c.a, dims=(*c.a.dims[:-2], c.k, c.m)))
+
+
+@dataclass
+class Case:
+    """One launch: the kernel's text, operands in memory, and where every C element lies."""
+
+    contraction: Contraction
+    tile: Tile
+    body: str
+    sizes: dict[str, int]
+    pad: int = 0  # added to every stride, in elements
+
+    def __post_init__(self) -> None:
+        body = body_named(self.body)
+        refusal = body.refusal(self.contraction, self.tile, TARGET)
+        assert refusal is None, refusal
+        self.shape = MmaShape(
+            tile=self.tile,
+            type=self.contraction.a.type,
+            copy_bytes=body.copy_bytes,  # type: ignore[attr-defined]
+        )
+        layout = gemm_layout(self.contraction)
+        self.text = MmaKernel(self.contraction, self.shape, layout).text()
+        self.emitted = body.emit("gemm", self.contraction, self.tile, TARGET)
+        rng = np.random.default_rng(7)
+        self.strides: dict[str, int] = {}
+        self.arrays, self.raw = {}, []
+        for operand in self.contraction.operands:
+            shape = [self.sizes[d] for d in operand.dims]
+            padded = [*shape[:-1], shape[-1] + (self.pad if len(shape) > 1 else 0)]
+            strides = contiguous_strides(padded)
+            self.strides |= dict(zip(operand.strides, strides, strict=True))
+            dtype = np.dtype(DTYPES[operand.type])
+            raw = np.full(operand_span(shape, strides) * dtype.itemsize, 0xFF, np.uint8)
+            plain = raw.view(f"u{dtype.itemsize}")  # some types have no strided views of their own
+            steps = [s * dtype.itemsize for s in (*strides, 1)]
+            view = np.lib.stride_tricks.as_strided(plain, shape, steps).view(dtype)
+            low = 0 if operand.type == "u8" else -3
+            view[...] = rng.integers(low, 4, shape).astype(dtype)
+            self.arrays[operand.name] = view
+            self.raw.append(raw)
+
+    def expected(self) -> np.ndarray:
+        """The product and its epilogue, exact: every value is a small integer."""
+        c = self.contraction
+        a, b = (self.arrays[o.name].astype(np.float64) for o in (c.a, c.b))
+        a = a.swapaxes(-1, -2) if c.transposed_a else a
+        b = b.swapaxes(-1, -2) if c.transposed_b else b
+        result = a @ b
+        if c.accumulate:
+            result = result + self.arrays["c"].astype(np.float64)
+        for step in c.epilogue:
+            if step.op == "cast":
+                continue
+            extra = self.arrays[step.operand] if step.operand else step.constant
+            if step.operand == "column":
+                extra = extra[:, None]
+            assert extra is not None
+            other = np.asarray(extra, np.float64)
+            result = result + other if step.op == "add" else np.maximum(result, other)
+        return result.astype(DTYPES[c.c.type])
+
+    def run(self, text: str | None = None, *, eager: bool = True, reverse: bool = False) -> int:
+        """Launch the whole grid; returns bank conflicts. C is compared, and what surrounds it."""
+        c = self.contraction
+        expected, before = self.expected(), self.raw[-1].copy()
+        buffers = [*self.raw[:-1], self.raw[-1].copy()]
+        if not c.accumulate:
+            buffers[-1][:] = 0xFF
+            before[:] = 0xFF
+        names = {**self.sizes, **self.strides}
+        launch = self.emitted.launch
+        assert launch.grid is not None and launch.block is not None
+        grid = [Expression(g).evaluate(self.sizes) for g in launch.grid]
+        assert launch.constants == constant_names(c)
+        ops, conflicts = parse(text or self.text), 0
+        stores = np.zeros(len(buffers[-1]), np.int64)
+        for z in range(grid[2]):
+            for x in range(grid[0]):
+                group = Workgroup(
+                    constants=[names[n] for n in launch.constants],
+                    buffers=buffers,
+                    number=(x, 0, z),
+                    eager=eager,
+                    stores=stores,
+                )
+                execute(group, ops, launch.block[0], reverse=reverse)
+                assert len(group.shared) == launch.dynamic_shared_bytes
+                conflicts += group.conflicts
+        self._compare(buffers[-1], before, stores, expected)
+        return conflicts
+
+    def _compare(
+        self, raw: np.ndarray, before: np.ndarray, stores: np.ndarray, expected: np.ndarray
+    ) -> None:
+        dtype = expected.dtype
+        strides = [self.strides[s] * dtype.itemsize for s in self.contraction.c.strides]
+        at = np.zeros(expected.shape, np.int64)
+        for axis, stride in enumerate([*strides, dtype.itemsize]):
+            index = np.arange(expected.shape[axis]) * stride
+            at += index.reshape([-1 if i == axis else 1 for i in range(at.ndim)])
+        places = at[..., None] + np.arange(dtype.itemsize)
+        wanted = np.zeros(len(raw), np.int64)
+        wanted[places] = 1
+        if not (stores == wanted).all():
+            raise Fault("an element is not stored exactly once")
+        got = np.ascontiguousarray(raw[places]).view(dtype)[..., 0]
+        if not np.array_equal(got.astype(np.float64), expected.astype(np.float64)):
+            raise Fault("a wrong result")
+        assert (raw[wanted == 0] == before[wanted == 0]).all()
+
+
+def sizes(m: int, n: int, k: int, batch: int | None = None) -> dict[str, int]:
+    """Sizes by name."""
+    return {**({"B": batch} if batch else {}), "M": m, "N": n, "K": k}
+
+
+BIAS = Operand(name="bias", type="f32", dims=("N",))
+COLUMN = Operand(name="column", type="f16", dims=("M",))
+RESIDUAL = Operand(name="residual", type="f16", dims=("M", "N"))
+FLIPS = [(False, False), (False, True), (True, False), (True, True)]
+
+
+@pytest.mark.parametrize(("flip_a", "flip_b"), FLIPS)
+@pytest.mark.parametrize(
+    ("type_", "accumulator", "k"), [("f16", "f32", 32), ("i8", "i32", 64), ("u8", "i32", 64)]
+)
+def test_both_layouts_of_both_operands(
+    type_: str, accumulator: str, k: int, flip_a: bool, flip_b: bool
+) -> None:
+    """Edges in every size, several tiles along each, copies that land late, waves either way."""
+    tile = replace(SMALL, k=k, m=64, n=64, waves_m=2)
+    c = product(type_, accumulator, flip_a=flip_a, transposed_b=flip_b)
+    case = Case(c, tile, "mma_sync", sizes(80, 96, 2 * k + 16))
+    assert case.run(eager=False, reverse=True) == 0
+    assert case.run(eager=True) == 0
+
+
+@pytest.mark.parametrize("body", ["mma_sync", "mma_sync_words", "mma_sync_narrow"])
+@pytest.mark.parametrize("shape", [(1, 8, 8), (37, 72, 40), (16, 32, 32), (65, 8, 104)])
+def test_copies_of_every_width(body: str, shape: tuple[int, int, int]) -> None:
+    case = Case(dense("f16"), SMALL, body, sizes(*shape))
+    assert case.run(eager=False) == 0
+    assert case.run(reverse=True) == 0
+
+
+@pytest.mark.parametrize(("flip_a", "flip_b"), FLIPS)
+@pytest.mark.parametrize(
+    ("type_", "accumulator", "body", "shape"),
+    [
+        ("f16", "f32", "mma_sync_words", (38, 14, 10)),
+        ("bf16", "f32", "mma_sync_narrow", (37, 15, 7)),
+        ("i8", "i32", "mma_sync_words", (36, 68, 44)),
+        ("i8", "i32", "mma_sync_narrow", (37, 67, 41)),
+    ],
+)
+def test_narrow_copies_in_every_layout(
+    type_: str,
+    accumulator: str,
+    body: str,
+    shape: tuple[int, int, int],
+    flip_a: bool,
+    flip_b: bool,
+) -> None:
+    tile = replace(SMALL, m=64, n=64) if type_ == "i8" else SMALL
+    c = product(type_, accumulator, flip_a=flip_a, transposed_b=flip_b)
+    case = Case(c, tile, body, sizes(*shape))
+    case.run(eager=False)
+    case.run(reverse=True)
+
+
+@pytest.mark.parametrize("type_", ["bf16", "f8e4m3", "f8e5m2"])
+@pytest.mark.parametrize("flip_b", [False, True])
+def test_other_floats(type_: str, flip_b: bool) -> None:
+    tile = replace(SMALL, n=64, k=64)
+    case = Case(dense(type_, transposed_b=flip_b), tile, "mma_sync", sizes(35, 80, 80))
+    assert case.run() == 0
+
+
+@pytest.mark.parametrize(
+    ("tile", "shape"),
+    [
+        (Tile(m=16, n=16, k=16, waves_m=1, waves_n=1, stages=2), (17, 24, 56)),
+        (Tile(m=32, n=16, k=16, waves_m=2, waves_n=1, stages=3), (33, 24, 72)),
+        (Tile(m=128, n=64, k=64, waves_m=2, waves_n=2, stages=3), (130, 72, 136)),
+        (Tile(m=64, n=256, k=32, waves_m=1, waves_n=4, stages=4), (70, 264, 104)),
+        (Tile(m=48, n=96, k=32, waves_m=3, waves_n=1, stages=2), (50, 104, 40)),
+        (Tile(m=128, n=16, k=16, waves_m=4, waves_n=1, stages=2), (129, 24, 24)),
+    ],
+    ids=lambda v: v.name if isinstance(v, Tile) else "",
+)
+@pytest.mark.parametrize("flip_b", [False, True])
+def test_tiles(tile: Tile, shape: tuple[int, int, int], flip_b: bool) -> None:
+    """One step and several a tile, passes that are partial, waves of many shapes."""
+    c = dense("f16", transposed_b=flip_b)
+    if body_named("mma_sync").refusal(c, tile, TARGET) is not None:
+        pytest.skip("rows of that length are refused")
+    case = Case(c, tile, "mma_sync", sizes(*shape))
+    assert case.run(eager=False, reverse=True) == 0
+    assert case.run() == 0
+
+
+def test_rows_of_tiles_are_grouped() -> None:
+    """More rows of tiles than a group has, the last group short, each tile once."""
+    tile = Tile(m=16, n=16, k=16, waves_m=1, waves_n=1, stages=2)
+    Case(dense("f16"), tile, "mma_sync", sizes(16 * 10 + 3, 40, 16)).run()
+
+
+@pytest.mark.parametrize("body", ["mma_sync", "mma_sync_narrow"])
+@pytest.mark.parametrize("pad", [0, 8, 16])
+def test_batches_and_strides(body: str, pad: int) -> None:
+    """What lies between the rows of C and between its batches stays as it was."""
+    case = Case(product("f16", batch=True, flip_a=True), SMALL, body, sizes(40, 40, 24, 3), pad)
+    case.run(eager=False)
+
+
+@pytest.mark.parametrize("n", [8, 15, 34, 67])
+@pytest.mark.parametrize(
+    ("result", "epilogue", "extras", "accumulate"),
+    [
+        ("f32", (), (), True),
+        ("f16", (EpilogueStep(op="cast", type="f16"),), (), False),
+        ("f16", (), (), False),
+        (
+            "f32",
+            (EpilogueStep(op="add", operand="bias"), EpilogueStep(op="max", constant=0.0)),
+            (BIAS,),
+            False,
+        ),
+        (
+            "bf16",
+            (
+                EpilogueStep(op="add", operand="residual"),
+                EpilogueStep(op="add", operand="column"),
+                EpilogueStep(op="cast", type="bf16"),
+            ),
+            (RESIDUAL, COLUMN),
+            True,
+        ),
+    ],
+)
+def test_results(
+    n: int,
+    result: str,
+    epilogue: tuple[EpilogueStep, ...],
+    extras: Sequence[Operand],
+    accumulate: bool,
+) -> None:
+    """Stores of pairs and of single elements, old values, operands of the epilogue."""
+    accumulator = result if not epilogue else "f32"
+    c = dense(
+        "f16",
+        accumulator,
+        result=result,
+        epilogue=epilogue,
+        extras=tuple(extras),
+        accumulate=accumulate,
+    )
+    Case(c, SMALL, "mma_sync_narrow", sizes(35, n, 20)).run()
+
+
+def test_an_i8_result() -> None:
+    c = dense("i8", "i32", result="i8", epilogue=(EpilogueStep(op="cast", type="i8"),))
+    tile = replace(SMALL, m=64, n=64)
+    for n in (64, 65):
+        case = Case(c, tile, "mma_sync_narrow", sizes(20, n, 5))
+        case.run()
+
+
+def test_a_sum_of_nothing() -> None:
+    """K = 0: the epilogue of zero is stored, nothing is read."""
+    epilogue = (EpilogueStep(op="add", operand="bias"),)
+    c = dense("f16", extras=(BIAS,), epilogue=epilogue)
+    for body in ("mma_sync", "mma_sync_narrow"):
+        Case(c, SMALL, body, sizes(20, 24, 0)).run(eager=False)
+
+
+MUTATIONS = (
+    (r"arith\.xori", "arith.addi"),
+    (r"arith\.shrui", "arith.shli"),
+    (r"arith\.subi", "arith.addi"),
+    (r"arith\.remui", "arith.divui"),
+    (r"setp\.gt\.s32", "setp.eq.s32"),
+    (r"wait_group 1", "wait_group 2"),
+    (r"gpu\.barrier", ""),
+    (r"0x6420", "0x7531"),
+)
+
+
+@pytest.mark.parametrize(("old", "new"), MUTATIONS)
+def test_one_changed_op_is_noticed(old: str, new: str) -> None:
+    """A sample of the places of each op, at two lengths of K, within the tile."""
+    tile = replace(SMALL, m=64, n=64, waves_m=2, stages=3)
+    cases = [Case(product("i8", "i32"), tile, "mma_sync", sizes(70, 80, k)) for k in (16, 112)]
+    text = cases[0].text
+    assert cases[1].text == text
+    start = text.index("gpu.thread_id")
+    places = [m.span() for m in re.finditer(old, text) if m.start() > start]
+    chosen = places[:: max(1, len(places) // 5)]
+    assert chosen
+    unnoticed = [p for p in chosen if not any(_notices(c, text, p, new) for c in cases)]
+    lines = [text[text.rfind("\n", 0, b) : text.find("\n", b)].strip() for b, _ in unnoticed]
+    assert lines == []
+
+
+def _notices(case: Case, text: str, place: tuple[int, int], new: str) -> bool:
+    changed = text[: place[0]] + new + text[place[1] :]
+    changed = "\n".join(line for line in changed.splitlines() if line.strip())
+    try:
+        late = case.run(changed, eager=False, reverse=True)
+        return late + case.run(changed) > 0
+    except (AssertionError, IndexError, ZeroDivisionError):
+        return True
