@@ -244,6 +244,7 @@ _FLOATING: dict[str, Callable[[Array, Array], Array]] = {
 }
 _COMPARE: dict[str, Callable[[Array, Array], Array]] = {
     "eq": np.equal,
+    "ne": np.not_equal,
     "ult": np.less,
     "slt": np.less,
 }
@@ -580,7 +581,7 @@ def _mma(opcode: str, rest: str, words: list[str], guard: str | None) -> Stateme
 def assert_same(opcode: str) -> None:
     """A and B have one type, the sums another."""
     total, a, b, old = opcode.split(".")[-4:]
-    assert a == b and total == old
+    assert (a, total) == (b, old)
 
 
 _PTX: tuple[tuple[str, Callable[..., Statement]], ...] = (

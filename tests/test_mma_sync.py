@@ -114,7 +114,8 @@ class Case:
             before[:] = 0xFF
         names = {**self.sizes, **self.strides}
         launch = self.emitted.launch
-        assert launch.grid is not None and launch.block is not None
+        assert launch.grid is not None
+        assert launch.block is not None
         grid = [Expression(g).evaluate(self.sizes) for g in launch.grid]
         assert launch.constants == constant_names(c)
         ops, conflicts = parse(text or self.text), 0

@@ -79,7 +79,8 @@ class PairStore:
         self.rows_left = ir.sub_w(self.m, place.row)
         self.columns_left = ir.sub_w(self.n, place.column)
         odd = ir.long("andi", ir.long("ori", address, stride), 2 * self.bytes - 1)
-        self.odd = ir.value(f"arith.trunci {odd} : i64 to i32")
+        zero = ir.constant(0, "i64")
+        self.odd = ir.select_w(ir.value(f"arith.cmpi ne, {odd}, {zero} : i64", "p"), 1, 0)
         self._loaded: dict[tuple[str, Word, Word], str] = {}
 
     def store(self, sums: list[str]) -> None:

@@ -8,7 +8,7 @@ swizzled so that neither copies nor matrix loads meet in a bank (seed section 1;
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from dialects.manifest import Footprint, Needs
@@ -18,7 +18,7 @@ from dialects.types import element_type
 
 from ..instructions import native_instruction
 from ..target import Target
-from .body import Emitted
+from .body import Emitted, refused_types
 from .coop_matrix import copied_alignment
 from .gemm_launch import gemm_executable, gemm_host, gemm_launch, gemm_layout
 from .mma_epilogue import STORED_BYTES
@@ -28,7 +28,8 @@ from .software import MAX_UNROLLED
 
 MOST_THREADS = 1024
 SUMS = 224  # of a lane: 255 registers hold no more beside what else it needs
-F8_PTX = "+ptx84"  # PTX ISA 8.4: mma with e4m3 and e5m2
+# PTX ISA, release notes: mma.m16n8k16, cp.async and ldmatrix; mma with e4m3 and e5m2
+PTX, PTX_F8 = (7, 0), (8, 4)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,12 +49,11 @@ class MmaSyncBody:
         instruction = native_instruction(target, c.a.type, c.b.type, c.accumulator)
         if c.a.type not in MMA_TYPES or instruction is None:
             return f"{self.name}: {target.name} has no mma.sync for {c.signature}"
-        if element_type(c.c.type).bytes not in STORED_BYTES or c.c.type.startswith("f8"):
+        if element_type(c.c.type).bytes not in STORED_BYTES:
             return f"{self.name} stores no {c.c.type} ('{c.c.name}')"
-        for extra in c.extras:
-            if extra.type.startswith("f8"):
-                return f"{self.name} reads no {extra.type} ('{extra.name}')"
-        return self._cut_refusal(c, tile)
+        plain = replace(c, a=replace(c.a, type="f16"), b=replace(c.b, type="f16"))
+        refused = refused_types(plain, self.name)  # 8-bit floats are multiplied, no more
+        return refused or self._cut_refusal(c, tile)
 
     def _cut_refusal(self, contraction: Contraction, tile: Tile) -> str | None:
         """Why the tile cannot be cut, or None when it can."""
@@ -88,12 +88,13 @@ class MmaSyncBody:
         shape = self._shape(contraction, tile)
         layout = gemm_layout(contraction)
         block = (shape.threads, 1, 1)
+        body = MmaKernel(contraction, shape, layout)
         code = gemm_executable(
             contraction,
             tile,
             layout=layout,
             block=block,
-            body=MmaKernel(contraction, shape, layout).text(),
+            body=body.text(),
             wave=WAVE,
             attributes=", nvvm.minctasm = 1 : i32",
             linear=True,
@@ -115,7 +116,8 @@ class MmaSyncBody:
                 wave_width=WAVE,
             ),
             groups=(_group(contraction, shape),),
-            features=F8_PTX if contraction.a.type.startswith("f8") else "",
+            aligned=dict(body.aligned),
+            ptx_version=PTX_F8 if contraction.a.type.startswith("f8") else PTX,
         )
 
     def _alignment(self, contraction: Contraction, shape: MmaShape) -> dict[str, int] | None:
