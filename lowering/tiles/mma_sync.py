@@ -59,25 +59,32 @@ class MmaSyncBody:
         """Why the tile cannot be cut, or None when it can."""
         shape = self._shape(contraction, tile)
         if shape.threads > MOST_THREADS:
-            return f"{shape.threads} threads > {MOST_THREADS} of a workgroup"
+            return f"{self.name}: {shape.threads} threads > {MOST_THREADS} of a workgroup"
         if tile.m % (16 * tile.waves_m) or tile.n % (16 * tile.waves_n):
-            return f"waves {tile.waves_m}x{tile.waves_n} do not cut {tile.m}x{tile.n} into 16x16"
+            waves = f"{tile.waves_m}x{tile.waves_n} waves"
+            return f"{self.name}: {waves} do not cut {tile.m}x{tile.n} into parts of 16x16"
         if tile.k % shape.depth:
-            return f"k = {tile.k} is no multiple of {shape.depth}, the instruction's"
+            return f"{self.name}: k = {tile.k} is no multiple of {shape.depth}, the instruction's"
         sums = shape.wave_m * shape.wave_n // WAVE
         if sums > SUMS:
-            return f"a lane would hold {sums} > {SUMS} sums"
+            return f"{self.name}: a lane would hold {sums} > {SUMS} sums"
+        return self._copy_refusal(contraction, shape)
+
+    def _copy_refusal(self, contraction: Contraction, shape: MmaShape) -> str | None:
+        """Why the tile cannot be copied, or None when it can."""
         copied = 0
         for operand in (contraction.a, contraction.b):
             staged = staged_rows(contraction, operand, shape)
             refusal = staged.refusal()
             if refusal is not None:
-                return f"'{operand.name}': {refusal}"
+                return f"{self.name}: {refusal} ('{operand.name}')"
             if shape.threads % staged.chunks:
-                return f"{shape.threads} lanes do not copy whole rows of {staged.row_bytes} B"
+                rows = f"rows of {staged.row_bytes} B ('{operand.name}')"
+                return f"{self.name}: {shape.threads} lanes do not copy whole {rows}"
             copied += staged.passes(shape.threads) * (CHUNK // (self.copy_bytes or shape.bytes))
-        if copied * tile.stages > MAX_UNROLLED:
-            return f"each lane would issue {copied * tile.stages} > {MAX_UNROLLED} copies"
+        copied *= shape.tile.stages
+        if copied > MAX_UNROLLED:
+            return f"{self.name}: each lane would issue {copied} > {MAX_UNROLLED} copies"
         return None
 
     def _shape(self, contraction: Contraction, tile: Tile) -> MmaShape:
