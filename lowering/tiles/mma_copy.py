@@ -102,7 +102,7 @@ class OperandCopy:
 
 
 class AsyncCopy(OperandCopy):
-    """``cp.async``, 16, 8 or 4 bytes each; a source size of 0 fills with zeros."""
+    """``cp.async``, 16 or 4 bytes each; a source size of 0 fills with zeros."""
 
     def issue(self, address: str, slot: Word, left: tuple[str, str], passes: Iterable[int]) -> str:
         """Copy these passes, the first of them at ``address``; the address after the last."""

@@ -73,7 +73,7 @@ class PairStore:
         self.stride = stride
         self.m, self.n = (ir.from_index(values[d]) for d in (contraction.m, contraction.n))
         self.bytes = element_type(contraction.c.type).bytes
-        across = ir.wide(ir.mul_w(place.column, self.bytes))
+        across = ir.long("muli", ir.wide(place.column), self.bytes)
         down = ir.long("muli", ir.wide(place.row), stride)
         self.first = ir.long("addi", address, ir.long("addi", down, across))
         self.rows_left = ir.sub_w(self.m, place.row)

@@ -85,7 +85,7 @@ class MmaKernel:
             start = ir.long("muli", ir.wide(first), stride)
             outer, inner = left, None
         else:
-            start = ir.wide(ir.mul_w(first, self.shape.bytes))
+            start = ir.long("muli", ir.wide(first), self.shape.bytes)
             outer, inner = None, left
         start = ir.long("addi", address, start)
         return Window(address=start, stride=stride, outer=outer, inner=inner)
