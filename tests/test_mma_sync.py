@@ -20,7 +20,9 @@ from lowering.tiles.gemm_launch import gemm_layout
 from lowering.tiles.interface import constant_names
 from lowering.tiles.mma_kernel import MmaKernel
 from lowering.tiles.mma_shape import MmaShape
-from ptx_emulator import Fault, Workgroup, execute, parse
+from lowering.tiles.ptx_text import PtxText
+from lowering.tiles.raster import grouped_tile
+from ptx_emulator import Fault, Wave, Workgroup, execute, parse, run
 
 TARGET = parse_target("cuda:sm_90a")
 DTYPES = {
@@ -241,10 +243,24 @@ def test_tiles(tile: Tile, shape: tuple[int, int, int], flip_b: bool) -> None:
     assert case.run() == 0
 
 
-def test_rows_of_tiles_are_grouped() -> None:
-    """More rows of tiles than a group has, the last group short, each tile once."""
-    tile = Tile(m=16, n=16, k=16, waves_m=1, waves_n=1, stages=2)
-    Case(dense("f16"), tile, "mma_sync", sizes(16 * 10 + 3, 40, 16)).run()
+@pytest.mark.parametrize("height", [16, 64, 2048])
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (16, 200), (163, 40), (64, 64), (200, 16)])
+def test_a_linear_grid_takes_each_tile_once(m: int, n: int, height: int) -> None:
+    """In groups of one, of four and of all rows of tiles, the last group short."""
+    tile = Tile(m=16, n=32, k=16)
+    ir = PtxText()
+    place = grouped_tile(ir, ir.word(m), ir.word(n), tile, height)
+    ops = parse(ir.text())
+    rows, columns = -(-m // tile.m), -(-n // tile.n)
+    found = []
+    for x in range(rows * columns):
+        wave = Wave(Workgroup(constants=(), buffers=(), number=(x, 0, 0), eager=True), 0)
+        assert list(run(wave, ops)) == []
+        row, column = (int(wave.env[ir.word(w)][0]) for w in place)
+        found.append((row // tile.m, column // tile.n))
+    group = max(height // tile.m, 1)
+    assert sorted(found) == [(r, c) for r in range(rows) for c in range(columns)]
+    assert found == sorted(found, key=lambda at: (at[0] // group, at[1], at[0]))
 
 
 @pytest.mark.parametrize("body", ["mma_sync", "mma_sync_narrow"])

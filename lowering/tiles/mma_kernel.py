@@ -16,8 +16,6 @@ from .mma_shape import WAVE, MmaShape, staged_rows
 from .ptx_text import PtxText
 from .raster import grouped_tile
 
-GROUP = 8  # rows of tiles that are done before the next column of tiles
-
 
 class MmaKernel:
     """Emits the function: place, pipeline over K, epilogue."""
@@ -30,7 +28,7 @@ class MmaKernel:
         self.buffers = {o.name: self._bind(o, i) for i, o in enumerate(c.operands)}
         self.m, self.n, self.k = (ir.from_index(self.values[d]) for d in (c.m, c.n, c.k))
         self.batch = ir.value("hal.interface.workgroup.id[2] : index", "wg")
-        self.row0, self.column0 = grouped_tile(ir, self.m, self.n, shape.tile, GROUP)
+        self.row0, self.column0 = grouped_tile(ir, self.m, self.n, shape.tile)
         self.lane = ir.from_index(ir.value("gpu.thread_id x", "lane"))
         wave = ir.shr_w(self.lane, 5)
         self.wave_row = ir.mul_w(ir.div_w(wave, shape.tile.waves_n), shape.wave_m)
