@@ -45,7 +45,7 @@ def with_extra(extra: Operand) -> Contraction:
         ("cuda:sm_80", dense("f16"), WAVES, "mma_sync needs waves_m, waves_n, and stages of at"),
         ("cuda:sm_80", dense("f16"), replace(STAGED, m=24), "1x1 waves do not cut 24x32 into"),
         ("cuda:sm_80", dense("i8", "i32"), replace(STAGED, k=16), "k = 16 is no multiple of 32"),
-        ("cuda:sm_80", dense("f16"), replace(STAGED, m=128, n=64), "would hold 256 > 224 sums"),
+        ("cuda:sm_80", dense("f16"), replace(STAGED, m=128, n=64), "would hold 352 > 224 sums"),
         (
             "cuda:sm_80",
             dense("f16"),

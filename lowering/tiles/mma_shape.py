@@ -70,6 +70,12 @@ class MmaShape:
         return self.tile.n // self.tile.waves_n
 
     @property
+    def held(self) -> int:
+        """Registers of a lane for sums, and for fragments of this step of K and the next."""
+        fragments = 4 * (self.wave_m + self.wave_n) // MMA_M
+        return self.wave_m * self.wave_n // WAVE + 2 * fragments
+
+    @property
     def accumulator(self) -> str:
         """The MLIR type of a sum."""
         return {"s32": "i32"}.get(_PTX[self.type][2], _PTX[self.type][2])

@@ -27,7 +27,7 @@ from .mma_shape import CHUNK, MMA_TYPES, WAVE, MmaShape, staged_rows
 from .software import MAX_UNROLLED
 
 MOST_THREADS = 1024
-SUMS = 224  # of a lane: 255 registers hold no more beside what else it needs
+HELD = 224  # sums and fragments of a lane: the rest of 255 registers holds addresses and counters
 # PTX ISA, release notes: mma.m16n8k16, cp.async and ldmatrix; mma with e4m3 and e5m2
 PTX, PTX_F8 = (7, 0), (8, 4)
 
@@ -44,11 +44,11 @@ class MmaSyncBody:
     def refusal(self, contraction: Contraction, tile: Tile, target: Target) -> str | None:
         """Needs waves and stages, an instruction for the types, and whole instructions a wave."""
         c = contraction
-        if not tile.waves_m or not tile.waves_n or tile.stages < 2:
-            return f"{self.name} needs waves_m, waves_n, and stages of at least 2"
         instruction = native_instruction(target, c.a.type, c.b.type, c.accumulator)
         if c.a.type not in MMA_TYPES or instruction is None:
             return f"{self.name}: {target.name} has no mma.sync for {c.signature}"
+        if not tile.waves_m or not tile.waves_n or tile.stages < 2:
+            return f"{self.name} needs waves_m, waves_n, and stages of at least 2"
         if element_type(c.c.type).bytes not in STORED_BYTES:
             return f"{self.name} stores no {c.c.type} ('{c.c.name}')"
         plain = replace(c, a=replace(c.a, type="f16"), b=replace(c.b, type="f16"))
@@ -65,9 +65,8 @@ class MmaSyncBody:
             return f"{self.name}: {waves} do not cut {tile.m}x{tile.n} into parts of 16x16"
         if tile.k % shape.depth:
             return f"{self.name}: k = {tile.k} is no multiple of {shape.depth}, the instruction's"
-        sums = shape.wave_m * shape.wave_n // WAVE
-        if sums > SUMS:
-            return f"{self.name}: a lane would hold {sums} > {SUMS} sums"
+        if shape.held > HELD:
+            return f"{self.name}: a lane would hold {shape.held} > {HELD} sums and fragments"
         return self._copy_refusal(contraction, shape)
 
     def _copy_refusal(self, contraction: Contraction, shape: MmaShape) -> str | None:
