@@ -39,6 +39,8 @@ _IREE_BACKEND = {
     "vulkan": ("vulkan-spirv", "vulkan-spirv-fb", "vulkan"),
 }
 _SIZES = (1024, 1024, 1024)
+# The PTX version that has an ISA, newest first (PTX ISA, release notes): what is written for it.
+_OLDEST_PTX = ((120, (8, 7)), (100, (8, 6)), (89, (7, 8)), (86, (7, 1)), (80, (7, 0)))
 _MOST = (1 << 31) - 1  # the attribute holds i32
 # Compute capabilities whose name the compiler's LLVM writes as PTX's ``.target``; for any other it
 # silently writes the oldest. Code for one runs on all later ones, which suffixed code does not:
@@ -203,18 +205,18 @@ def compiler_flags(target: Target) -> tuple[str, ...]:
     )
 
 
-def module_attributes(target: Target, *, matrix: bool = True, features: str = "") -> str:
+def module_attributes(
+    target: Target, *, matrix: bool = True, ptx_version: tuple[int, int] | None = None
+) -> str:
     """The ``hal.device.targets`` attribute of a module, empty for the CPU.
 
     ``matrix`` False leaves the matrix instructions out, so that the compiler uses none of its own.
-    ``features`` of the ISA are in LLVM's spelling; without any the back end takes the oldest PTX
-    version that has the ISA.
+    ``ptx_version`` is the oldest PTX ISA that has what the module writes itself.
     """
     if target.backend == "cpu":
         return ""
     backend, container, device = _IREE_BACKEND[target.backend]
-    vulkan = target.backend == "vulkan"
-    arch, features = ("", "spirv:v1.6,cap:Shader") if vulkan else (target.isa, features)
+    arch, features = _arch(target, ptx_version)
     executable = (
         f'#hal.executable.target<"{backend}", "{container}", '
         f"{{{'abi = ' + chr(34) + 'hip' + chr(34) + ', ' if target.backend == 'rocm' else ''}"
@@ -222,6 +224,22 @@ def module_attributes(target: Target, *, matrix: bool = True, features: str = ""
         f'arch = "{arch}", features = "{features}", wgp = <{_limits(target, matrix)}>>}}>'
     )
     return f'hal.device.targets = [#hal.device.target<"{device}", [{executable}]> : !hal.device]'
+
+
+def _arch(target: Target, ptx_version: tuple[int, int] | None) -> tuple[str, str]:
+    """Without features the back end takes the oldest PTX version that has the ISA.
+
+    It refuses to write an older one, so only a newer one is asked for: drivers take no version
+    above their own.
+    """
+    if target.backend == "cuda" and ptx_version is not None:
+        generation = int(re.sub(r"\D", "", target.isa))
+        oldest = next((v for since, v in _OLDEST_PTX if generation >= since), (0, 0))
+        if ptx_version > oldest:
+            return target.isa, "+ptx{}{}".format(*ptx_version)
+    if target.backend in ("cuda", "rocm"):
+        return target.isa, ""
+    return "", "spirv:v1.6,cap:Shader"
 
 
 def _limits(target: Target, matrix: bool) -> str:

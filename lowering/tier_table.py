@@ -20,7 +20,7 @@ ACCUMULATORS = ("f64", "f32", "f16", "bf16", "i32")
 # Tiles that every body of a kind can take, so that a refusal is about types alone.
 TILES = (
     Tile(m=64, n=64, k=32, thread_m=4, thread_n=4),
-    Tile(m=64, n=64, k=32, waves_m=2, waves_n=2),
+    Tile(m=64, n=64, k=32, waves_m=2, waves_n=2, stages=2),
 )
 
 

@@ -28,9 +28,8 @@ _FOLDER = Path(__file__).resolve().parent.parent / "samples"
 _MEMBER = re.compile(r"^ *\{m = [^}]*\},?\n", re.M)
 _KEPT = {
     'backends = ["cpu"]': 2,
-    'backends = ["vulkan"]': 2,
     "": 1,
-    'backends = ["cuda", "rocm", "vulkan"]': 1,
+    'backends = ["cuda", "rocm", "vulkan"]': 3,
 }
 _ONE = {'backends = ["cpu"]': 1}
 

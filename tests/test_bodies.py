@@ -16,6 +16,7 @@ from lowering.tiles import BODIES, body_named
 
 LISTED = str(FOLDER / "vulkan-h200.json")
 WAVES = Tile(m=32, n=32, k=16, waves_m=1, waves_n=1)
+STAGED = replace(WAVES, stages=2)
 FLIPPED = Operand(name="x", type="f32", dims=("N", "M"))
 NARROW = (EpilogueStep(op="cast", type="f8e4m3"),)
 
@@ -38,6 +39,51 @@ def with_extra(extra: Operand) -> Contraction:
         ("vulkan", dense("f32"), replace(TILE, thread_n=5), "tile 4x5 does not divide 16x16"),
         ("vulkan", dense("f32"), replace(TILE, k=65536), "16 lanes would stage 65536 > 1024"),
         ("cuda:sm_80", dense("f8e5m2"), TILE, r"software has no f8e5m2 \('a'\)"),
+        ("cuda:sm_80", dense("f8e5m2"), STAGED, r"sm_80 has no mma.sync for f8e5m2\*f8e5m2->f32"),
+        ("cuda:sm_75", dense("f16"), STAGED, r"cuda:sm_75 has no mma.sync for f16\*f16->f32"),
+        ("cuda:sm_80", dense("f64", "f64"), STAGED, r"no mma.sync for f64\*f64->f64"),
+        ("cuda:sm_80", dense("f16"), WAVES, "mma_sync needs waves_m, waves_n, and stages of at"),
+        ("cuda:sm_80", dense("f16"), replace(STAGED, m=24), "1x1 waves do not cut 24x32 into"),
+        ("cuda:sm_80", dense("i8", "i32"), replace(STAGED, k=16), "k = 16 is no multiple of 32"),
+        ("cuda:sm_80", dense("f16"), replace(STAGED, m=128, n=64), "would hold 352 > 224 sums"),
+        (
+            "cuda:sm_80",
+            dense("f16"),
+            replace(STAGED, k=48),
+            r"rows of 96 B are not 32, 64 or .*'a'",
+        ),
+        (
+            "cuda:sm_80",
+            dense("i8", "i32"),
+            replace(STAGED, k=32),
+            r"rows of 32 B are not 64 or a multiple of 128 B \('b'\)",
+        ),
+        (
+            "cuda:sm_80",
+            dense("f16"),
+            replace(STAGED, n=192, waves_n=2),
+            "64 lanes do not copy whole",
+        ),
+        (
+            "cuda:sm_80",
+            dense("f16"),
+            replace(STAGED, waves_m=33, m=528),
+            "1056 threads > 1024 of a workgroup",
+        ),
+        ("cuda:sm_80", dense("f16"), replace(STAGED, k=256, stages=17), "issue 1088 > 1024 copies"),
+        ("cuda:sm_80", dense("f16"), replace(STAGED, k=32, stages=3, m=24), "_words has 2 stages"),
+        (
+            "cuda:sm_80",
+            dense("f16", result="f64", epilogue=(EpilogueStep(op="cast", type="f64"),)),
+            STAGED,
+            r"mma_sync stores no f64 \('c'\)",
+        ),
+        (
+            "cuda:sm_90",
+            dense("f16", result="f8e4m3", epilogue=NARROW),
+            STAGED,
+            r"no f8e4m3 \('c'\)",
+        ),
         (LISTED, dense("i8", "i16"), WAVES, r"the driver lists no config for i8\*i8->i16"),
         (LISTED, dense("bf16"), WAVES, "gpu.mma_matrix has no bf16 operand"),
         (LISTED, dense("f16"), replace(WAVES, m=20), "no listed config .* divides the wave tile"),

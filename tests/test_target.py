@@ -132,6 +132,25 @@ def test_rocm_needs_no_table(spec: str, waves: tuple[int, str]) -> None:
     assert limit(text, "subgroup_size_choices") == waves[1]
 
 
+@pytest.mark.parametrize(
+    ("isa", "version", "features"),
+    [
+        ("sm_80", (7, 0), ""),
+        ("sm_80", (7, 1), "+ptx71"),
+        ("sm_89", (8, 4), "+ptx84"),
+        ("sm_90a", (8, 6), "+ptx86"),
+        ("sm_90a", None, ""),
+        ("sm_100a", (8, 6), ""),  # the back end writes that already, and refuses an older one
+        ("sm_120", (8, 4), ""),
+    ],
+)
+def test_only_a_newer_ptx_version_is_asked_for(
+    isa: str, version: tuple[int, int] | None, features: str
+) -> None:
+    text = module_attributes(parse_target(f"cuda:{isa}"), ptx_version=version)
+    assert f'arch = "{isa}", features = "{features}"' in text
+
+
 def test_bare_vulkan_has_the_widest_limits_and_knows_no_wave() -> None:
     target = parse_target("vulkan")
     assert (target.wave, target.facts.wave_widths) == (32, None)

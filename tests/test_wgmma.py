@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -16,7 +18,7 @@ from kernel_sources import built, code_of, records, source
 from lowering.builder import dense
 from lowering.target import parse_target
 from lowering.tiles import body_named
-from lowering.tiles.tile_order import TileOrder
+from lowering.tiles.raster import TileOrder
 from lowering.tiles.wgmma_store import CHUNK_ROWS, StagedStore
 from word_machine import WordMachine
 
@@ -138,10 +140,15 @@ def test_every_tile_is_walked_once(rows: int, columns: int, batches: int, group:
     order = TileOrder(rows=rows, columns=columns, batches=batches, group=group)
     count = order.count(machine)
     assert count == rows * columns * batches
-    places = {order.place(machine, i) for i in range(count)}
-    assert places == {
+    places = [order.place(machine, i) for i in range(rows * columns * batches)]
+    assert set(places) == {
         (r, c, b) for r in range(rows) for c in range(columns) for b in range(batches)
     }
+    steps = [(b, r // group, c) for r, c, b in places if isinstance(r, int)]
+    assert [step[:2] for step in steps] == sorted(step[:2] for step in steps)
+    for before, after in pairwise(steps):  # a column of a group, then the one beside it
+        if before[:2] == after[:2]:
+            assert abs(cast(int, after[2]) - cast(int, before[2])) <= 1
 
 
 def _staged(type_: str) -> dict[tuple[int, int], int]:

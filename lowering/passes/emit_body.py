@@ -51,8 +51,8 @@ class EmitBody:
             why = refusal or f"body {body.name} does not serve {target.backend}"
             raise UnsupportedError(f"kernel '{kernel}': member {tile.name}: {why}", where=where)
         emitted = body.emit(kernel, contraction, tile, target)
-        attributed = module_attributes(target, features=emitted.target_features)
-        text = f"module attributes {{{attributed}}} {{\n{emitted.text}\n}}"
+        head = module_attributes(target, ptx_version=emitted.ptx_version)
+        text = f"module attributes {{{head}}} {{\n{emitted.text}\n}}"
         parsed = parse_module(text, f"{where}: body {body.name}", function.context)
         copy = parsed.operation.clone(mlir.InsertionPoint(function))
         copy.attributes["sym_name"] = to_attribute(symbol(function))

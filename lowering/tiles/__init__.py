@@ -5,6 +5,7 @@ from dialects.errors import UnsupportedError
 from .body import Emitted, TileBody
 from .coop_matrix import CoopMatrixBody, CoopMatrixNarrowBody
 from .cpu_mmt4d import CpuMmt4dBody
+from .mma_sync import MmaSyncBody, MmaSyncNarrowBody, MmaSyncWordsBody
 from .software import SoftwareBody
 from .tma_wgmma import TmaWgmmaBody, TmaWgmmaPairBody
 from .wgmma import WgmmaBody
@@ -15,6 +16,9 @@ BODIES: tuple[TileBody, ...] = (
     TmaWgmmaBody(),
     TmaWgmmaPairBody(),
     WgmmaBody(),
+    MmaSyncBody(),
+    MmaSyncWordsBody(),
+    MmaSyncNarrowBody(),
     CoopMatrixBody(),
     CoopMatrixNarrowBody(),
     SoftwareBody(),

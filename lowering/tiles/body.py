@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 from dialects.manifest import Footprint, Launch, Needs, Prepared, SplitK
@@ -18,8 +18,9 @@ class Emitted:
 
     ``text`` is the content of a module: layouts, executables, host functions. ``footprint`` is
     what the emitter can predict; the artifact's reader replaces it. ``split`` is there when the
-    module exports ``<kernel>.split`` too. ``target_features`` are what the code needs of the back
-    end beyond the ISA, in LLVM's spelling.
+    module exports ``<kernel>.split`` too. ``aligned`` counts the ``.aligned`` instructions that
+    were emitted by their mnemonic, and ``ptx_version`` is the oldest PTX ISA that has all of them;
+    the artifact is checked against both.
     """
 
     text: str
@@ -30,7 +31,8 @@ class Emitted:
     footprint: Footprint
     groups: tuple[OperandGroup, ...]
     split: SplitK | None = None
-    target_features: str = ""
+    aligned: dict[str, int] = field(default_factory=dict)
+    ptx_version: tuple[int, int] | None = None
 
 
 class TileBody(Protocol):

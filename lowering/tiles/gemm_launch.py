@@ -21,16 +21,23 @@ def gemm_layout(contraction: Contraction) -> str:
 
 
 def gemm_launch(
-    contraction: Contraction, tile: Tile, block: tuple[int, ...], dynamic_shared_bytes: int = 0
+    contraction: Contraction,
+    tile: Tile,
+    block: tuple[int, ...],
+    dynamic_shared_bytes: int = 0,
+    *,
+    linear: bool = False,
 ) -> Launch:
-    """The launch of the executable; the grid is columns, rows, batch."""
+    """The launch of the executable; the grid is columns, rows, batch.
+
+    ``linear`` puts all tiles of a matrix along x: see :mod:`.raster`.
+    """
+    columns = f"ceildiv({contraction.n}, {tile.n})"
+    rows = f"ceildiv({contraction.m}, {tile.m})"
+    tiles = (f"{columns} * {rows}", "1") if linear else (columns, rows)
     return Launch(
         entry=ENTRY,
-        grid=(
-            f"ceildiv({contraction.n}, {tile.n})",
-            f"ceildiv({contraction.m}, {tile.m})",
-            contraction.batch or "1",
-        ),
+        grid=(*tiles, contraction.batch or "1"),
         block=block,
         dynamic_shared_bytes=dynamic_shared_bytes,
         bindings=tuple(o.name for o in contraction.operands),
@@ -49,6 +56,7 @@ def gemm_executable(
     attributes: str = "",
     entry: str = ENTRY,
     split: bool = False,
+    linear: bool = False,
 ) -> str:
     """The executable ``kernel`` with the grid of :func:`gemm_launch`.
 
@@ -59,8 +67,9 @@ def gemm_executable(
     def grid(ir: KernelText, sizes: list[str]) -> list[Index]:
         sizes, slices = (sizes[:-1], sizes[-1]) if split else (sizes, 1)
         m, n = sizes[-2:]
-        z = ir.mul(sizes[0], slices) if batched else slices
-        return [ir.ceildiv(n, tile.n), ir.ceildiv(m, tile.m), z]
+        columns, rows = ir.ceildiv(n, tile.n), ir.ceildiv(m, tile.m)
+        tiles = (ir.mul(columns, rows), 1) if linear else (columns, rows)
+        return [*tiles, ir.mul(sizes[0], slices) if batched else slices]
 
     return executable(
         name=executable_name(entry),

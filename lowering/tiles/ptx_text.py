@@ -80,6 +80,10 @@ class PtxText(KernelText):
         """a shifted right, unsigned."""
         return a if bits == 0 else self._word("shrui", a, bits, lambda x, y: x >> y)
 
+    def bit_w(self, a: Word, bit: int) -> Word:
+        """One bit of a word, 0 or 1."""
+        return self.and_w(self.shr_w(a, bit), 1)
+
     def least_w(self, a: Word, b: Word) -> Word:
         """min(a, b) of unsigned words."""
         return self._word("minui", a, b, min)
@@ -164,13 +168,16 @@ class PtxText(KernelText):
         *,
         result: str | None = None,
         pure: bool = False,
+        early: bool = False,
     ) -> str:
         """One ``llvm.inline_asm``; ``$0`` is the result when there is one, operands follow.
 
         ``operands`` are (SSA name, type) with types i16, i32, i64 or f32; the result, of one of
-        those types, is returned. ``pure`` marks what reads no memory and may be moved or dropped.
+        those types, is returned. ``pure`` marks what reads no memory and may be moved or dropped,
+        ``early`` a result that is written before the last operand has been read.
         """
-        constraints = [f"={_CONSTRAINTS[result]}"] if result else []
+        written = "=&" if early else "="
+        constraints = [f"{written}{_CONSTRAINTS[result]}"] if result else []
         constraints += [_CONSTRAINTS[type_] for _, type_ in operands]
         return self._asm(text, constraints, operands, result, pure)
 
@@ -211,6 +218,45 @@ class PtxText(KernelText):
             self.emit(line)
             return ""
         return self.value(line, "asm")
+
+    def asm_values(
+        self, text: str, types: Sequence[str], operands: Sequence[tuple[str, str]]
+    ) -> list[str]:
+        """An ``llvm.inline_asm`` with several results ``$0`` to ``$n-1``; the operands follow."""
+        struct = f"!llvm.struct<({', '.join(types)})>"
+        constraints = [f"={_CONSTRAINTS[t]}" for t in types]
+        constraints += [_CONSTRAINTS[t] for _, t in operands]
+        made = self._asm(text, constraints, operands, struct, pure=False)
+        return self.fields(made, struct, len(types))
+
+    def long(self, op: str, a: str, b: str | int) -> str:
+        """An ``arith`` operation on i64; a Python integer becomes a constant."""
+        other = self.constant(b, "i64") if isinstance(b, int) else b
+        return self.value(f"arith.{op} {a}, {other} : i64")
+
+    def to_index(self, word: Word) -> str:
+        """An unsigned word as an index."""
+        return self.value(f"arith.index_castui {self.word(word)} : i32 to index")
+
+    def typed_loop(
+        self,
+        count: Word,
+        initial: Sequence[tuple[str, str]],
+        body: Callable[[str, list[str]], Sequence[str]],
+    ) -> list[str]:
+        """``scf.for`` over 0 to ``count``, an i32, that carries (SSA name, type) pairs.
+
+        ``body`` maps the carried values to the next ones.
+        """
+        variable, result = self.name("i"), self.name("r")
+        carried = [self.name("a") for _ in initial]
+        pairs = ", ".join(f"{c} = {n}" for c, (n, _) in zip(carried, initial, strict=True))
+        types = ", ".join(t for _, t in initial)
+        bounds = f"{self.word(0)} to {self.word(count)} step {self.word(1)}"
+        head = f"{result}:{len(initial)} = scf.for {variable} = {bounds}"
+        with self.block(f"{head} iter_args({pairs}) -> ({types}) : i32 {{"):
+            self.emit(f"scf.yield {', '.join(body(variable, carried))} : {types}")
+        return [f"{result}#{i}" for i in range(len(initial))]
 
     def fields(self, struct: str, type_: str, count: int) -> list[str]:
         """The members of an LLVM struct."""

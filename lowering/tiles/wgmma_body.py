@@ -22,7 +22,7 @@ from .wgmma_kernel import WORKGROUP_BYTES, WgmmaKernel
 from .wgmma_shape import WARPS, WgmmaShape
 
 ISA = "sm_90a"  # later parts have other warpgroup instructions (PTX ISA, wgmma: target notes)
-PTX_FEATURES = "+ptx83"  # tensormap.replace
+PTX_VERSION = (8, 3)  # that has tensormap.replace
 SHARED_LIMIT = 232448  # of one block on that ISA (CUDA programming guide, compute capability 9.0)
 _PRODUCTS = ({"f16"}, {"bf16"}, {"f8e4m3", "f8e5m2"}, {"i8", "u8"})
 _STORED = {"f16", "bf16", "f32", "i32"}
@@ -98,7 +98,8 @@ class WgmmaBodyBase:
         constants = (*constant_names(contraction), MULTIPROCESSORS)
         layout = layout_text(len(constants), len(contraction.operands) - 1, writes=2)
         block = (shape.threads, 1, 1)
-        body = self.kernel(contraction, shape, layout, constants).text()
+        kernel_text = self.kernel(contraction, shape, layout, constants)
+        body = kernel_text.text()
         text = executable(
             name="kernel",
             entry=ENTRY,
@@ -140,7 +141,8 @@ class WgmmaBodyBase:
                     reason=f"{ISA} has it",
                 ),
             ),
-            target_features=PTX_FEATURES,
+            aligned=dict(kernel_text.ir.aligned),
+            ptx_version=PTX_VERSION,
         )
 
     def _alignment(self, contraction: Contraction) -> dict[str, int]:

@@ -17,15 +17,14 @@ from dialects.types import element_type
 from . import mbarrier, tensor_map
 from .interface import STORAGE, KernelValues, bind_buffer, load_constants
 from .ptx_text import PtxText, Word
+from .raster import GROUP_ROWS, TileOrder
 from .tensor_map import ROW_BYTES, TensorMap
-from .tile_order import TileOrder
 from .warpgroup_mma import ROWS, THREADS
 from .wgmma_epilogue import Finish, Words
 from .wgmma_shape import MAPS, WARPS, WgmmaShape
 from .wgmma_store import BUFFERS, CHUNK_BYTES, StagedStore
 
 WORKGROUP_BYTES = MAPS * tensor_map.BYTES  # of workspace
-GROUP_ROWS = 2048  # of C that are walked together: a wave of tiles that shares most of A and B
 
 
 class WgmmaKernel(ABC):

@@ -1,10 +1,16 @@
-"""The order in which a persistent grid walks the tiles of C."""
+"""The order in which workgroups take the tiles of C."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dialects.member import Tile
+
 from .ptx_text import PtxText, Word
+
+# What runs at once on a large part, 132 multiprocessors with one 128 x 256 tile each, is as high as
+# wide, and so reads the fewest rows of A and columns of B, when it is some 2048 rows high.
+GROUP_ROWS = 2048
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,3 +47,16 @@ class TileOrder:
         backwards = ir.sub_w(ir.sub_w(self.columns, 1), column)
         odd = ir.compare_w("ne", ir.and_w(group, 1), 0)
         return row, ir.select_w(odd, backwards, column), batch
+
+
+def grouped_tile(ir: PtxText, m: Word, n: Word, tile: Tile) -> tuple[Word, Word]:
+    """(first row, first column) of this workgroup's tile in a linear grid."""
+    order = TileOrder(
+        rows=ir.ceildiv_w(m, tile.m),
+        columns=ir.ceildiv_w(n, tile.n),
+        batches=1,
+        group=max(GROUP_ROWS // tile.m, 1),
+    )
+    workgroup = ir.from_index(ir.value("hal.interface.workgroup.id[0] : index", "wg"))
+    row, column, _ = order.place(ir, workgroup)
+    return ir.mul_w(row, tile.m), ir.mul_w(column, tile.n)

@@ -1,0 +1,138 @@
+"""The device function of the ``mma.sync`` bodies."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from dialects.operands import Contraction, Operand
+from dialects.types import element_type
+
+from .interface import STORAGE, bind_buffer, constant_names, load_constants, storage_type
+from .mma_copy import AsyncCopy, RegisterCopy, Window
+from .mma_epilogue import PairStore, lane_placement
+from .mma_fragments import Fragments
+from .mma_pipeline import Loop, Staging, multiply_async, multiply_through_registers
+from .mma_shape import WAVE, MmaShape, staged_rows
+from .ptx_text import PtxText
+from .raster import grouped_tile
+
+
+class MmaKernel:
+    """Emits the function: place, pipeline over K, epilogue."""
+
+    def __init__(self, contraction: Contraction, shape: MmaShape, layout: str) -> None:
+        self.ir = PtxText()
+        self.contraction, self.shape, self.layout = contraction, shape, layout
+        ir, c = self.ir, contraction
+        self.values = load_constants(ir, constant_names(c), layout)
+        self.buffers = {o.name: self._bind(o, i) for i, o in enumerate(c.operands)}
+        self.m, self.n, self.k = (ir.from_index(self.values[d]) for d in (c.m, c.n, c.k))
+        self.batch = ir.value("hal.interface.workgroup.id[2] : index", "wg")
+        self.row0, self.column0 = grouped_tile(ir, self.m, self.n, shape.tile)
+        self.lane = ir.from_index(ir.value("gpu.thread_id x", "lane"))
+        wave = ir.shr_w(self.lane, 5)
+        self.wave_row = ir.mul_w(ir.div_w(wave, shape.tile.waves_n), shape.wave_m)
+        self.wave_column = ir.mul_w(ir.rem_w(wave, shape.tile.waves_n), shape.wave_n)
+        self.wave_lane = ir.and_w(self.lane, WAVE - 1)
+        self.a_rows, self.b_rows = (staged_rows(c, o, shape) for o in (c.a, c.b))
+
+    @property
+    def aligned(self) -> Counter[str]:
+        """Every ``.aligned`` mnemonic that was written, for the artifact's check."""
+        return self.ir.aligned
+
+    def text(self) -> str:
+        """The whole body."""
+        self._store(self._sums())
+        self.ir.emit("return")
+        return self.ir.text()
+
+    def _bind(self, operand: Operand, binding: int) -> str:
+        return bind_buffer(
+            self.ir,
+            layout=self.layout,
+            binding=binding,
+            type_name=operand.type,
+            count=self.values.span(self.ir, operand),
+            read_only=binding < len(self.contraction.operands) - 1,
+        )
+
+    def _origin(self, operand: Operand) -> tuple[str, str]:
+        """(address of the first element of this batch, stride of a row in bytes), both i64."""
+        ir, nbytes = self.ir, element_type(operand.type).bytes
+        kind = f"memref<?x{storage_type(operand.type)}, {STORAGE}>"
+        address = ir.address_of(self.buffers[operand.name], kind, "i64")
+
+        def stride_bytes(axis: int) -> str:
+            stride = ir.from_index(self.values[operand.strides[axis]])
+            return ir.long("muli", ir.wide(stride), nbytes)
+
+        if self.contraction.batch in operand.dims:
+            batch = ir.wide(ir.from_index(self.batch))
+            address = ir.long("addi", address, ir.long("muli", batch, stride_bytes(0)))
+        return address, stride_bytes(len(operand.strides) - 1)
+
+    def _window(self, operand: Operand) -> Window:
+        """The part of A or B that this workgroup's tile reads, from K = 0."""
+        ir, c = self.ir, self.contraction
+        address, stride = self._origin(operand)
+        is_a = operand is c.a
+        first, size = (self.row0, self.m) if is_a else (self.column0, self.n)
+        left = ir.sub_w(size, first)
+        if operand.dims[-1] == c.k:
+            start = ir.long("muli", ir.wide(first), stride)
+            outer, inner = left, None
+        else:
+            start = ir.long("muli", ir.wide(first), self.shape.bytes)
+            outer, inner = None, left
+        start = ir.long("addi", address, start)
+        return Window(address=start, stride=stride, outer=outer, inner=inner)
+
+    def _sums(self) -> list[str]:
+        ir, shape, c = self.ir, self.shape, self.contraction
+        stage = self.a_rows.bytes + self.b_rows.bytes
+        shared = ir.workgroup_bytes(shape.tile.stages * stage)
+        parts = []
+        for operand, staged, base, wave0 in (
+            (c.a, self.a_rows, 0, self.wave_row),
+            (c.b, self.b_rows, self.a_rows.bytes, self.wave_column),
+        ):
+            kind = AsyncCopy if shape.copy_bytes else RegisterCopy
+            copy = kind(ir, shape, staged, self._window(operand), self.lane)
+            fragments = Fragments(
+                ir, shape, staged, is_a=operand is c.a, wave0=wave0, lane=self.wave_lane
+            )
+            parts.append(Staging(base=base, copy=copy, fragments=fragments))
+        loop = Loop(
+            ir=ir,
+            shape=shape,
+            k=self.k,
+            shared=shared,
+            stage_bytes=stage,
+            a=parts[0],
+            b=parts[1],
+        )
+        return multiply_async(loop) if shape.copy_bytes else multiply_through_registers(loop)
+
+    def _store(self, sums: list[str]) -> None:
+        ir = self.ir
+        address, stride = self._origin(self.contraction.c)
+        place = lane_placement(
+            ir,
+            self.wave_lane,
+            ir.add_w(self.row0, self.wave_row),
+            ir.add_w(self.column0, self.wave_column),
+            paired_rows=self.a_rows.paired,
+            paired_columns=self.b_rows.paired,
+        )
+        PairStore(
+            ir,
+            self.contraction,
+            self.shape,
+            self.values,
+            self.buffers,
+            place=place,
+            address=address,
+            stride=stride,
+            batch=self.batch,
+        ).store(sums)

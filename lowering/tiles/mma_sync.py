@@ -1,0 +1,178 @@
+"""The CUDA native bodies of sm_80 and newer: ``mma.sync`` fed by ``ldmatrix`` and ``cp.async``.
+
+A workgroup of waves_m x waves_n waves computes an m x n tile of C. Tiles of A and B travel through
+a ring of stages in workgroup memory, in their own type and in the order in which they are stored,
+swizzled so that neither copies nor matrix loads meet in a bank (seed section 1; PTX ISA, sections
+9.7.9.25, 9.7.14). Three widths of copies, because ``cp.async`` takes aligned addresses only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from dialects.manifest import Footprint, Needs
+from dialects.member import Tile
+from dialects.operands import Contraction, OperandGroup, Tier
+from dialects.types import element_type
+
+from ..instructions import native_instruction
+from ..target import Target
+from .body import Emitted, refused_types
+from .coop_matrix import copied_alignment
+from .gemm_launch import gemm_executable, gemm_host, gemm_launch, gemm_layout
+from .mma_epilogue import STORED_BYTES
+from .mma_kernel import MmaKernel
+from .mma_shape import CHUNK, MMA_TYPES, WAVE, MmaShape, staged_rows
+from .software import MAX_UNROLLED
+
+MOST_THREADS = 1024
+HELD = 224  # sums and fragments of a lane: the rest of 255 registers holds addresses and counters
+# PTX ISA, release notes: mma.m16n8k16, cp.async and ldmatrix; mma with e4m3 and e5m2
+PTX, PTX_F8 = (7, 0), (8, 4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MmaSyncBody:
+    """Copies of 16 bytes: rows of A and B start on multiples of 16 bytes."""
+
+    name: ClassVar[str] = "mma_sync"
+    copy_bytes: ClassVar[int] = CHUNK
+    tier: ClassVar[Tier] = "native"
+    backends: ClassVar[tuple[str, ...]] = ("cuda",)
+
+    def refusal(self, contraction: Contraction, tile: Tile, target: Target) -> str | None:
+        """Needs waves and stages, an instruction for the types, and whole instructions a wave."""
+        c = contraction
+        instruction = native_instruction(target, c.a.type, c.b.type, c.accumulator)
+        if c.a.type not in MMA_TYPES or instruction is None:
+            return f"{self.name}: {target.name} has no mma.sync for {c.signature}"
+        if not tile.waves_m or not tile.waves_n or tile.stages < 2:
+            return f"{self.name} needs waves_m, waves_n, and stages of at least 2"
+        if element_type(c.c.type).bytes not in STORED_BYTES:
+            return f"{self.name} stores no {c.c.type} ('{c.c.name}')"
+        plain = replace(c, a=replace(c.a, type="f16"), b=replace(c.b, type="f16"))
+        refused = refused_types(plain, self.name)  # 8-bit floats are multiplied, no more
+        return refused or self._cut_refusal(c, tile)
+
+    def _cut_refusal(self, contraction: Contraction, tile: Tile) -> str | None:
+        """Why the tile cannot be cut, or None when it can."""
+        shape = self._shape(contraction, tile)
+        if shape.threads > MOST_THREADS:
+            return f"{self.name}: {shape.threads} threads > {MOST_THREADS} of a workgroup"
+        if tile.m % (16 * tile.waves_m) or tile.n % (16 * tile.waves_n):
+            waves = f"{tile.waves_m}x{tile.waves_n} waves"
+            return f"{self.name}: {waves} do not cut {tile.m}x{tile.n} into parts of 16x16"
+        if tile.k % shape.depth:
+            return f"{self.name}: k = {tile.k} is no multiple of {shape.depth}, the instruction's"
+        if shape.held > HELD:
+            return f"{self.name}: a lane would hold {shape.held} > {HELD} sums and fragments"
+        return self._copy_refusal(contraction, shape)
+
+    def _copy_refusal(self, contraction: Contraction, shape: MmaShape) -> str | None:
+        """Why the tile cannot be copied, or None when it can."""
+        copied = 0
+        for operand in (contraction.a, contraction.b):
+            staged = staged_rows(contraction, operand, shape)
+            refusal = staged.refusal()
+            if refusal is not None:
+                return f"{self.name}: {refusal} ('{operand.name}')"
+            if shape.threads % staged.chunks:
+                rows = f"rows of {staged.row_bytes} B ('{operand.name}')"
+                return f"{self.name}: {shape.threads} lanes do not copy whole {rows}"
+            copied += staged.passes(shape.threads) * (CHUNK // (self.copy_bytes or shape.bytes))
+        copied *= shape.tile.stages
+        if copied > MAX_UNROLLED:
+            return f"{self.name}: each lane would issue {copied} > {MAX_UNROLLED} copies"
+        return None
+
+    def _shape(self, contraction: Contraction, tile: Tile) -> MmaShape:
+        return MmaShape(tile=tile, type=contraction.a.type, copy_bytes=self.copy_bytes)
+
+    def emit(self, kernel: str, contraction: Contraction, tile: Tile, target: Target) -> Emitted:
+        """See :class:`.body.TileBody`."""
+        shape = self._shape(contraction, tile)
+        layout = gemm_layout(contraction)
+        block = (shape.threads, 1, 1)
+        body = MmaKernel(contraction, shape, layout)
+        code = gemm_executable(
+            contraction,
+            tile,
+            layout=layout,
+            block=block,
+            body=body.text(),
+            wave=WAVE,
+            attributes=", nvvm.minctasm = 1 : i32",
+            linear=True,
+        )
+        staged = sum(
+            staged_rows(contraction, o, shape).bytes for o in (contraction.a, contraction.b)
+        )
+        shared = tile.stages * staged
+        return Emitted(
+            text=code + gemm_host(kernel, contraction),
+            launch=gemm_launch(contraction, tile, block, shared, linear=True),
+            workspace=None,
+            prepared=None,
+            needs=Needs(wave_width=WAVE, alignment=self._alignment(contraction, shape)),
+            footprint=Footprint(
+                static_shared_bytes=0,
+                dynamic_shared_bytes=shared,
+                threads_per_group=shape.threads,
+                wave_width=WAVE,
+            ),
+            groups=(_group(contraction, shape),),
+            aligned=dict(body.aligned),
+            ptx_version=PTX_F8 if contraction.a.type.startswith("f8") else PTX,
+        )
+
+    def _alignment(self, contraction: Contraction, shape: MmaShape) -> dict[str, int] | None:
+        if not self.copy_bytes:
+            return None
+        return copied_alignment(contraction, self.copy_bytes // shape.bytes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MmaSyncWordsBody(MmaSyncBody):
+    """Copies of 4 bytes, for rows that are aligned to no more."""
+
+    name: ClassVar[str] = "mma_sync_words"
+    copy_bytes: ClassVar[int] = 4
+
+    def refusal(self, contraction: Contraction, tile: Tile, target: Target) -> str | None:
+        """Built of members with two stages alone, so that deeper ones are not built twice."""
+        return _two_stages(self.name, tile) or super().refusal(contraction, tile, target)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MmaSyncNarrowBody(MmaSyncBody):
+    """The same copied element by element through registers, for rows of any alignment."""
+
+    name: ClassVar[str] = "mma_sync_narrow"
+    copy_bytes: ClassVar[int] = 0
+
+    def refusal(self, contraction: Contraction, tile: Tile, target: Target) -> str | None:
+        """A tile waits in registers for one of two stages."""
+        return _two_stages(self.name, tile) or super().refusal(contraction, tile, target)
+
+
+def _two_stages(name: str, tile: Tile) -> str | None:
+    if tile.stages in (0, 2):
+        return None
+    return f"{name} has 2 stages, not {tile.stages}"
+
+
+def _group(contraction: Contraction, shape: MmaShape) -> OperandGroup:
+    """Narrow float accumulators are summed in f32, so the instruction is the one for f32."""
+    c = contraction
+    wide = shape.accumulator != c.accumulator
+    return OperandGroup(
+        a=c.a.type,
+        b=c.b.type,
+        acc=c.accumulator,
+        shape=(16, 8, shape.depth),
+        tier="native",
+        instruction=shape.name,
+        reason=f"the target lists {shape.name}"
+        + (f", rounded to {c.accumulator} once" if wide else ""),
+    )
