@@ -29,10 +29,9 @@ PLAIN = dense("f16")
 EIGHT_BIT = dense("i8", "i32", transposed_b=True)
 
 
-def refusal(name: str, contraction: Contraction = PLAIN, target: str = "", **tile: int) -> str:
-    """What a body says of a changed member; empty when it takes it."""
-    at = parse_target(target) if target else HOPPER
-    return body_named(name).refusal(contraction, replace(TILE, **tile), at) or ""
+def refusal(name: str, contraction: Contraction = PLAIN, tile: Tile = TILE) -> str:
+    """What a body says of a member; empty when it takes it."""
+    return body_named(name).refusal(contraction, tile, HOPPER) or ""
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -57,19 +56,20 @@ def refusal(name: str, contraction: Contraction = PLAIN, target: str = "", **til
 def test_a_member_that_cannot_be_built_is_refused_by_name(
     name: str, contraction: Contraction, change: dict[str, int], said: str
 ) -> None:
-    assert f"{name} {said}" in refusal(name, contraction, **change)
+    assert f"{name} {said}" in refusal(name, contraction, replace(TILE, **change))
 
 
 @pytest.mark.parametrize("target", ["cuda:sm_90", "cuda:sm_89", "cuda:sm_100a"])
 @pytest.mark.parametrize("name", NAMES)
 def test_another_isa_is_refused(name: str, target: str) -> None:
     isa = target.partition(":")[2]
-    assert refusal(name, target=target) == f"{name} is for sm_90a, the target is {isa}"
+    said = body_named(name).refusal(PLAIN, TILE, parse_target(target))
+    assert said == f"{name} is for sm_90a, the target is {isa}"
 
 
 def test_a_pair_splits_the_columns_between_two() -> None:
     assert "splits n among 2 workgroups, found 64" in refusal("tma_wgmma_pair")
-    assert refusal("tma_wgmma_pair", n=128) == ""
+    assert refusal("tma_wgmma_pair", tile=replace(TILE, n=128)) == ""
 
 
 @pytest.mark.parametrize("name", ["tma_wgmma", "wgmma"])
@@ -84,7 +84,7 @@ def test_a_pair_splits_the_columns_between_two() -> None:
     ],
 )
 def test_what_the_instruction_has_is_taken(name: str, contraction: Contraction, k: int) -> None:
-    assert refusal(name, contraction, k=k) == ""
+    assert refusal(name, contraction, replace(TILE, k=k)) == ""
 
 
 CAST = EpilogueStep(op="cast", type="f16")
