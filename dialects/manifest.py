@@ -23,6 +23,7 @@ FILE_NAME = "manifest.json"
 SCHEMA_VERSION = 1
 REQUIRES_RUNTIME = "iree 3.13"
 Mode = Literal["read", "write", "readwrite"]
+AccessMode = Literal["none", "read", "write", "readwrite", "accumulate"]
 GateStatus = Literal["ok", "failed", "warned", "held"]
 
 
@@ -64,10 +65,14 @@ class Launch:
 
 @dataclass(frozen=True, kw_only=True)
 class Files:
-    """Paths within the pack. ``sha256`` holds one digest a path."""
+    """Paths within the pack. ``sha256`` holds one digest a path.
+
+    ``assembly`` is the back end's own listing of a code object that holds machine code.
+    """
 
     vmfb: str
     code_object: str | None
+    assembly: str | None = None
     sha256: dict[str, str]
 
 
@@ -105,10 +110,13 @@ class Footprint:
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """The access mode of one buffer parameter and where it was derived from."""
+    """The access mode of one buffer parameter and where it was derived from.
+
+    ``none`` is a parameter that is never touched, ``accumulate`` one that atomics update.
+    """
 
     param: str
-    mode: Mode
+    mode: AccessMode
     origin: str
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 from dialects.manifest import Footprint, Launch, Needs, Prepared
@@ -17,7 +17,9 @@ class Emitted:
     """One candidate's IR and what is known of it before the back end has compiled it.
 
     ``text`` is the content of a module: layouts, executables, host functions. ``footprint`` is
-    what the emitter can predict; the artifact's reader replaces it.
+    what the emitter can predict; the artifact's reader replaces it. ``aligned`` counts the
+    ``.aligned`` instructions that were emitted by their mnemonic, and ``ptx_version`` is the oldest
+    PTX ISA that has all of them; the artifact is checked against both.
     """
 
     text: str
@@ -27,6 +29,8 @@ class Emitted:
     needs: Needs
     footprint: Footprint
     groups: tuple[OperandGroup, ...]
+    aligned: dict[str, int] = field(default_factory=dict)
+    ptx_version: tuple[int, int] | None = None
 
 
 class TileBody(Protocol):
