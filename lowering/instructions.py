@@ -63,7 +63,13 @@ INSTRUCTIONS = (
 
 
 SIMDS = 4  # a compute unit of GCN and CDNA, and a work-group processor of RDNA, has four
+_UNIFIED_FILES = ("gfx90a", "gfx94", "gfx95")  # vector and accumulation registers in one file
 _WIDE_FILES = ("gfx1100", "gfx1101", "gfx1151", "gfx12")
+
+
+def has_unified_registers(isa: str) -> bool:
+    """Whether accumulation registers are half of one file (CDNA 2 and 3 ISA guides)."""
+    return isa.startswith(_UNIFIED_FILES)
 
 
 def waves_by_registers(isa: str, wave: int, registers: int) -> int | None:
@@ -72,7 +78,7 @@ def waves_by_registers(isa: str, wave: int, registers: int) -> int | None:
     The register file of a SIMD and the unit of allocation are those of the ISA (LLVM's guide to the
     AMDGPU back end, code object V5, kernel descriptor; CDNA 3 ISA guide, section 3.6.4).
     """
-    if isa.startswith(("gfx90a", "gfx94", "gfx95")):
+    if has_unified_registers(isa):
         total, unit = 512, 8
     elif isa.startswith("gfx9"):
         total, unit = 256, 4

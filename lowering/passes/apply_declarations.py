@@ -11,7 +11,7 @@ from dialects.codec import decode
 from dialects.expressions import ceildiv
 
 from ..candidate import CandidateInfo
-from ..instructions import SIMDS
+from ..instructions import SIMDS, has_unified_registers
 from ..ir import attribute_value, mlir, operations
 from ..pipeline import Report
 from ..target import Target, parse_target
@@ -65,8 +65,10 @@ def _bound(function: mlir.Operation, info: CandidateInfo, target: Target) -> Non
             simds = target.facts.simds_per_multiprocessor or SIMDS
             _put(function, "rocdl.waves_per_eu", ceildiv(waves, simds))
         if limits.max_registers:
-            name, count = "amdgpu-num-vgpr", mlir.StringAttr.get(str(limits.max_registers))
-            function.attributes["llvm_func_attrs"] = mlir.DictAttr.get({name: count})
+            # of a unified file, the attribute counts one half and the back end may fill the other
+            halves = 2 if has_unified_registers(target.isa) else 1
+            count = mlir.StringAttr.get(str(max(limits.max_registers // halves, 1)))
+            function.attributes["llvm_func_attrs"] = mlir.DictAttr.get({"amdgpu-num-vgpr": count})
 
 
 def _put(function: mlir.Operation, name: str, value: int | None) -> None:
