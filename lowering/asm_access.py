@@ -7,8 +7,8 @@ import re
 from .ir import mlir, operations
 
 _PLACE = re.compile(r"\[\s*\$(\d+)")
-_STATEMENT = re.compile(r"[;{}\n]")
-_PREDICATE = re.compile(r"^\s*@!?\S+\s+")
+_STATEMENT = re.compile(r"[;\n]")
+_BEFORE = re.compile(r"^[\s{}]*(?:@!?\S+\s+)?")  # a scope that opens or closes, a predicate
 
 
 def asm_use(op: mlir.Operation, operand: int) -> tuple[str, str]:
@@ -25,7 +25,7 @@ def asm_use(op: mlir.Operation, operand: int) -> tuple[str, str]:
         places = _PLACE.findall(statement)
         if place not in places:
             continue
-        mnemonic = _PREDICATE.sub("", statement).split()[0]
+        mnemonic = _BEFORE.sub("", statement).split()[0]
         kind = _kind(mnemonic, first=places[0] == place)
         return kind, mnemonic if kind != "u" else f"{mnemonic}?"
     if "tensormap.replace" in text and "global_address" in text and _only_loads(op):

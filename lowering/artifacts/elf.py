@@ -104,8 +104,9 @@ def opened_elf(code: bytes, where: str) -> ELFFile:
         elf = ELFFile(io.BytesIO(code))
     except (ELFError, ValueError, OSError) as error:
         raise FormatError(f"no ELF code object: {error}", where=where) from None
-    if len(code) < elf["e_shoff"] + elf["e_shnum"] * elf["e_shentsize"]:
-        raise FormatError("the code object is cut off within its section table", where=where)
+    for table in ("sh", "ph"):  # one of them is last in the file
+        if len(code) < elf[f"e_{table}off"] + elf[f"e_{table}num"] * elf[f"e_{table}entsize"]:
+            raise FormatError("the code object is cut off within its tables", where=where)
     return elf
 
 

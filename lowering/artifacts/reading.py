@@ -20,7 +20,6 @@ from .ptx import ptx_hash, read_ptx
 from .spirv import read_spirv, spirv_hash
 from .vmfb import read_cuda_exports
 
-
 WARP = 32  # lanes (PTX ISA, section 2.1)
 
 

@@ -98,5 +98,8 @@ class _Table:
         if not self.place(number):
             return []
         vector = self._target(number)
-        places = [vector + 4 + 4 * i for i in range(_word(self.buffer, vector))]
+        count = _word(self.buffer, vector)
+        if vector + 4 + 4 * count > len(self.buffer):
+            raise IndexError(f"a vector of {count} tables does not fit")
+        places = [vector + 4 + 4 * i for i in range(count)]
         return [_Table(self.buffer, p + _word(self.buffer, p)) for p in places]
