@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from dialects.declarations import Hold
-from dialects.errors import DeadlineError
+from dialects.errors import DeadlineError, Error
 from dialects.expressions import ceildiv
 
 from .gates import Finding, Gate, GateError, Group, Subject, each
@@ -185,19 +185,15 @@ def _code(group: Group, needed: Sequence[Hold]) -> list[Finding]:
             if s.failure is not None and not isinstance(s.failure, DeadlineError)
         ]
         if not failed and not any(s.reading for s in mine):
-            reasons = [f"{s.record.name}: {s.record.refused.message}" for s in mine if _no(s)]
-            found.append(_without_code(group, target, "; ".join(reasons), tuple(mine)))
+            refused = [(s.record.name, s.record.refused) for s in mine]
+            reasons = "; ".join(f"{name}: {r.message}" for name, r in refused if r is not None)
+            found.append(_without_code(group, target, reasons, tuple(mine)))
     for target, reason in group.absent.values():
         found.append(_without_code(group, target, reason, ()))
     return found
 
 
-def _no(subject: Subject) -> bool:
-    return subject.record.refused is not None
-
-
-def _failed(subject: Subject, error: object) -> Finding:
-    assert isinstance(error, Exception)
+def _failed(subject: Subject, error: Error) -> Finding:
     return Finding(target=subject.target, subjects=(subject,), error=error)
 
 

@@ -133,7 +133,11 @@ class _Run:
     def __init__(self, group: Group, warn: bool) -> None:
         self.group, self.failed = group, "warned" if warn else "failed"
         self.errors: list[Error] = []
-        self.notes: list[str] = []
+        self.notes: list[str] = [
+            f"xpu.{h.cause} of kernel '{group.kernel}' lacks 'tracked' and holds nothing"
+            for h in group.holds
+            if not h.tracked
+        ]
         self.needed: list[Hold] = []
         self.entries: list[list[GateRecord]] = [[] for _ in group.subjects]
 

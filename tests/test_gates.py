@@ -117,6 +117,11 @@ def test_a_hold_that_does_not_cover_the_cause_holds_nothing(useless: object) -> 
     assert fires("spill", group(subject(footprint={"spill_bytes": 8}), holds=(useless,)))  # type: ignore[arg-type]
 
 
+def test_an_untracked_hold_is_noted() -> None:
+    judged = apply_gates([group(subject(), holds=(hold("spills", tracked=""),))], GATES, warn=False)
+    assert judged.notes == ("xpu.spills of kernel 'gemm' lacks 'tracked' and holds nothing",)
+
+
 def test_a_hold_over_several_targets_is_needed_once() -> None:
     """The spill of one target keeps the hold, although the other has none."""
     spilling, fine = subject(footprint={"spill_bytes": 8}), subject(VK)
