@@ -20,7 +20,7 @@ _DISASSEMBLERS = {  # by the name's ending: what the text is, and the tools that
     ".hsaco": ("isa", (("llvm-objdump", ("-d",)),)),
     ".so": ("isa", (("llvm-objdump", ("-d",)), ("objdump", ("-d",)))),
 }
-_CUBIN = ("sass", (("nvdisasm", ()), ("cuobjdump", ("-sass",))))
+_CUBIN = ("sass", (("nvdisasm", ("-c",)), ("cuobjdump", ("-sass",))))
 
 
 @dataclass(frozen=True, kw_only=True)

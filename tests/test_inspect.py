@@ -177,7 +177,7 @@ def test_sass_goes_through_the_assembler(result: Build, tmp_path: Path) -> None:
     """A disassembler is given the cubin; one that fails is a reason."""
     record = records(result)[0]
     tool = tmp_path / "nvdisasm"
-    tool.write_text('#!/bin/sh\nhead -c 4 "$1" | tail -c 3; echo " $2"\n')
+    tool.write_text('#!/bin/sh\nhead -c 4 "$2" | tail -c 3; echo " $1"\n')
     tool.chmod(0o755)
 
     def find(name: str) -> Path | None:
@@ -187,7 +187,7 @@ def test_sass_goes_through_the_assembler(result: Build, tmp_path: Path) -> None:
         return result.files[path]
 
     _, sass = listings(record, read, find)
-    assert sass.text == "ELF \n"
+    assert sass.text == "ELF -c\n"
     tool.write_text("#!/bin/sh\necho cannot >&2\nexit 3\n")
     _, sass = listings(record, read, find)
     assert (sass.text, sass.absent) == (None, "nvdisasm failed: cannot")
