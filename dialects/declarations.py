@@ -8,12 +8,13 @@ from typing import Literal
 
 from .errors import DeclarationError, ExpressionError
 from .expressions import Expression
-from .member import Member
+from .member import Member, Tile
 
 BACKENDS = ("cpu", "cuda", "rocm", "vulkan")
 HoldCause = Literal["unlowered", "unbounded", "spills"]
 HOLD_CAUSES: tuple[HoldCause, ...] = ("unlowered", "unbounded", "spills")
 DEFAULT_INSTANTIATE_MAX = 8
+MOST = (1 << 31) - 1  # of any bound: it becomes an i32 attribute
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,15 @@ class Occupancy:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Limits:
+    """The occupancy declaration of one member in numbers; None states nothing."""
+
+    max_threads: int | None = None
+    min_resident: int | None = None
+    max_registers: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Hold:
     """Permission for a gate to stay quiet, tied to the plan item that tracks the cause.
 
@@ -37,6 +47,11 @@ class Hold:
     tracked: str
     backends: tuple[str, ...] = ()
     members: tuple[str, ...] = ()
+
+    def covers(self, backend: str, *names: str) -> bool:
+        """Whether the hold is about a record on ``backend`` that goes by one of ``names``."""
+        on_backend = not self.backends or backend in self.backends
+        return on_backend and (not self.members or any(n in self.members for n in names))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +87,42 @@ def check_requires(
         raise DeclarationError(
             f"member {member.name} on {backend}: requires '{requires}' is false", where=where
         )
+
+
+def member_limits(occupancy: Occupancy, tile: Tile, wave: int, *, where: str | None) -> Limits:
+    """``xpu.occupancy`` for one member on a target whose waves have ``wave`` lanes.
+
+    An expression that comes to 0 states nothing for that member: it names a parameter, such as
+    ``waves_m``, that the member does not have. ``max_waves`` is the same bound in waves.
+
+    Raises:
+        DeclarationError: a negative bound, or one that cannot be evaluated; with the member's name.
+    """
+    values = {**tile.values(), "wave": wave}
+
+    def number(name: str, scale: int = 1) -> int | None:
+        expression: Expression | None = getattr(occupancy, name)
+        if expression is None:
+            return None
+        try:
+            value = expression.evaluate(values)
+        except ExpressionError as error:
+            text = f"occupancy.{name} of member {tile.name}: {error}"
+            raise DeclarationError(text, where=where) from None
+        if not 0 <= value * scale <= MOST:
+            raise DeclarationError(
+                f"member {tile.name}: occupancy.{name} '{expression}' is {value}, "
+                f"not within 0 and {MOST // scale}",
+                where=where,
+            )
+        return value * scale or None
+
+    threads = number("max_threads") if occupancy.max_threads else number("max_waves", wave)
+    return Limits(
+        max_threads=threads,
+        min_resident=number("min_resident"),
+        max_registers=number("max_registers"),
+    )
 
 
 def expression_values(member: Member, wave: int) -> Mapping[str, int]:

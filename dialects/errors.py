@@ -77,6 +77,10 @@ class CompileError(Error):
     kind = "compile"
 
 
+class DeadlineError(CompileError):
+    """The back end, or a tool that reads its output, ran past the deadline of a child process."""
+
+
 class FormatError(Error):
     """A JSON document of ours (manifest, facts, store entry) that is malformed."""
 

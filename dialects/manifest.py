@@ -27,6 +27,7 @@ SPLITS = "splits"  # the slices of K by name: no size can be called so
 MULTIPROCESSORS = "multiprocessors"  # of the device, by name: what a persistent grid fills
 UNKNOWN_MULTIPROCESSORS = (1 << 16) - 1  # more than there are tiles to share out: a grid of tiles
 Mode = Literal["read", "write", "readwrite"]
+AccessMode = Literal["none", "read", "write", "readwrite", "accumulate"]
 GateStatus = Literal["ok", "failed", "warned", "held"]
 
 
@@ -105,10 +106,14 @@ class SplitK:
 
 @dataclass(frozen=True, kw_only=True)
 class Files:
-    """Paths within the pack. ``sha256`` holds one digest a path."""
+    """Paths within the pack. ``sha256`` holds one digest a path.
+
+    ``assembly`` is the back end's own listing of a code object that holds machine code.
+    """
 
     vmfb: str
     code_object: str | None
+    assembly: str | None = None
     sha256: dict[str, str]
 
 
@@ -146,10 +151,13 @@ class Footprint:
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """The access mode of one buffer parameter and where it was derived from."""
+    """The access mode of one buffer parameter and where it was derived from.
+
+    ``none`` is a parameter that is never touched, ``accumulate`` one that atomics update.
+    """
 
     param: str
-    mode: Mode
+    mode: AccessMode
     origin: str
 
 

@@ -15,6 +15,7 @@ from dialects.declarations import (
 )
 from dialects.errors import DeclarationError, Error
 from dialects.expressions import Expression
+from dialects.launches import LaunchPin
 from dialects.manifest import SPLITS
 from dialects.member import TILE_PARAMETERS, Member, Tile, check_tile
 from dialects.operands import Contraction, check_contraction
@@ -33,7 +34,14 @@ AUTHOR_NAMES = (
     "requires",
     *HOLD_CAUSES,
 )
-PIPELINE_NAMES = ("contraction", "groups", "family", "tile", "body")  # written by our own passes
+PIPELINE_NAMES = (
+    "contraction",
+    "groups",
+    "launch",
+    "family",
+    "tile",
+    "body",
+)  # written by our own passes
 EXPRESSION_NAMES = (*TILE_PARAMETERS, "wave")
 BACKEND_ALIASES = {
     "nvidia": "cuda",
@@ -82,6 +90,14 @@ def tile_of(function: mlir.Operation, *, where: str) -> Tile:
     return tile
 
 
+def launch_of(function: mlir.Operation, *, where: str) -> LaunchPin:
+    """Read ``xpu.launch``; a kernel that nobody has scanned has no launch sites."""
+    if "xpu.launch" not in function.attributes:
+        return LaunchPin()
+    value = _written(function, "launch", where)
+    return decode(LaunchPin, value, where=where, path="xpu.launch")
+
+
 def _written(function: mlir.Operation, name: str, where: str) -> Any:
     if f"xpu.{name}" not in function.attributes:
         raise DeclarationError(f"xpu.{name} is missing, an earlier pass writes it", where=where)
@@ -103,14 +119,18 @@ def declarations(function: mlir.Operation, *, where: str) -> Declarations:
         argument_names(function)
         if values.get("kernel", True) is not True:
             raise DeclarationError("xpu.kernel must be a unit attribute")
+        members = _members(values, name)
+        holds = tuple(_hold(cause, values[cause]) for cause in HOLD_CAUSES if cause in values)
+        if "family" not in values:  # a pass has taken the list of members off an instance
+            _check_held_members(holds, members)
         return Declarations(
             dims=_dims(values.get("dims"), name),
             occupancy=_occupancy(values.get("occupancy", {})),
             wave_width=_wave(values.get("wave")),
             fast_math=_flag(values.get("fast_math", False), "fast_math"),
-            members=_members(values, name),
+            members=members,
             requires=_expression(values.get("requires"), "requires"),
-            holds=tuple(_hold(cause, values[cause]) for cause in HOLD_CAUSES if cause in values),
+            holds=holds,
         )
     except Error as error:
         raise DeclarationError(error.message, where=where) from None
@@ -247,3 +267,14 @@ def _hold(cause: Any, value: object) -> Hold:
         backends=_backends(entries.get("backends", []), f"{cause}.backends"),
         members=_strings(entries.get("members", []), f"{cause}.members"),
     )
+
+
+def _check_held_members(holds: tuple[Hold, ...], members: tuple[Member, ...]) -> None:
+    """A hold of a member that does not exist would never be noticed as stale."""
+    known = [m.name for m in members]
+    for hold in holds:
+        for name in hold.members:
+            if name.partition("/")[0] not in known:
+                raise DeclarationError(
+                    f"xpu.{hold.cause}.members: '{name}' is not one of {', '.join(known) or 'none'}"
+                )

@@ -1,56 +1,67 @@
-"""From source text to records: the default pipeline, preflight, compilation, reading, gates."""
+"""From source texts to a pack's content: the default pipeline, compilation, reading, gates."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from dialects.codec import decode
-from dialects.errors import CompileError, Error, UsageError
-from dialects.manifest import (
-    Access,
-    Argument,
-    Files,
-    Identity,
-    KernelEntry,
-    Launch,
-    Manifest,
-    Mode,
-    Peer,
-    Record,
-    Refusal,
-    Step,
-)
-from dialects.occupancy import feasible_blocks, residency
-from dialects.operands import Contraction
-from dialects.rules import Case, judge
+from dialects.errors import DeclarationError, UsageError
+from dialects.launches import LaunchSite
+from dialects.manifest import Manifest, Record
 
-from .artifacts import read_artifact
+from .artifacts.reading import Reader
 from .attributes import is_kernel
 from .candidate import Candidate, CandidateInfo
-from .compile import Artifact, CompileOptions, Job, compile_all, compiler_version
-from .gates import UNBUILT, apply_gates
-from .ir import attribute_names, attribute_value, context, mlir, parse_module, symbol
-from .passes import EmitBody, GroupOperands, Instantiate, SelectTier, VerifyDeclarations
-from .pipeline import Item, Printing, Report, run_pipeline
-from .target import Target, compiler_flags, module_attributes
+from .compile import CompileOptions, Job, compile_all
+from .gate_table import GATES
+from .gates import Gate, Group, Subject, apply_gates
+from .ir import attribute_value, context, functions, mlir, parse_module, symbol
+from .launches import launch_sites
+from .passes import (
+    ApplyDeclarations,
+    EmitBody,
+    GroupOperands,
+    Instantiate,
+    ScanLaunches,
+    SelectTier,
+    VerifyDeclarations,
+)
+from .peers import peer_entries, peer_jobs
+from .pipeline import Item, Printing, Report, Unlowered, run_pipeline
+from .records import Plan, finish, kernel_entries, plan
+from .target import Target, compiler_flags
 
-PEER_NAMES = ("iree_default",)
 GENERALIZE = "func.func(linalg-generalize-named-ops)"
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuildOptions:
-    """What a build may be asked. ``warn`` turns failed gates into notes, for sweeps."""
+    """What a build may be asked. ``warn`` turns failed gates into notes, for sweeps.
+
+    ``assembler`` is NVIDIA's, which says what registers and spills a CUDA kernel has; without it
+    they are unknown. ``gates`` is there for tests, which leave one out.
+    """
 
     tier: str = ""
     body: str = ""
     warn: bool = False
     peers: tuple[str, ...] = ()
+    assembler: Path | None = None
     compile: CompileOptions = field(default_factory=CompileOptions)
     printing: Printing = field(default_factory=Printing)
+    gates: tuple[Gate, ...] = GATES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """One module's text, and what diagnostics call it."""
+
+    text: str
+    name: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,15 +73,19 @@ class Build:
     notes: tuple[str, ...]
 
 
-def default_pipeline(target: Target, options: BuildOptions) -> list[Item]:
-    """The passes from authored IR to one module a candidate."""
+def default_pipeline(
+    target: Target, options: BuildOptions, elsewhere: Sequence[LaunchSite] = ()
+) -> list[Item]:
+    """The passes from authored IR to one module a candidate; ``elsewhere`` are launch sites."""
     return [
         VerifyDeclarations(),
+        ScanLaunches(elsewhere=tuple(elsewhere)),
         GENERALIZE,
         GroupOperands(),
         SelectTier(target=target.name, resolved=target),
         Instantiate(target=target.name, tier=options.tier, body=options.body, resolved=target),
         EmitBody(target=target.name, resolved=target),
+        ApplyDeclarations(target=target.name, resolved=target),
     ]
 
 
@@ -82,11 +97,19 @@ def lower(
     Raises:
         Error: the source does not parse, a declaration is wrong, no body serves a kernel.
     """
-    report = Report(source=name)
+    candidates, report = _lower(Source(text=text, name=name), target, options, ())
+    return candidates, report.notes
+
+
+def _lower(
+    source: Source, target: Target, options: BuildOptions, elsewhere: Sequence[LaunchSite]
+) -> tuple[list[Candidate], Report]:
+    report = Report(source=source.name)
     with context() as ctx:
-        module = parse_module(text, name, ctx)
-        run_pipeline(module, default_pipeline(target, options), report, options.printing)
-        return [_candidate(op) for op in _modules(module.operation)], report.notes
+        module = parse_module(source.text, source.name, ctx)
+        items = default_pipeline(target, options, elsewhere)
+        run_pipeline(module, items, report, options.printing)
+        return [_candidate(op) for op in _modules(module.operation)], report
 
 
 def _modules(module: mlir.Operation) -> list[mlir.Operation]:
@@ -110,41 +133,56 @@ def build(
     options: BuildOptions,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Build:
+    """:func:`build_sources` of one source."""
+    return build_sources([Source(text=text, name=name)], targets, options, progress)
+
+
+def build_sources(
+    sources: Sequence[Source],
+    targets: Sequence[Target],
+    options: BuildOptions,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Build:
     """Compile every candidate of every kernel for every target; ``progress`` is told each one done.
+
+    A source may hold kernels, places that launch kernels of any source, or both.
 
     Raises:
         Error: one failure, or :class:`Failures` with all of them.
     """
     _check_targets(targets)
+    scanned = _scan(sources)
     notes: list[str] = []
-    work: list[tuple[Target, Candidate, Record]] = []
+    plans: list[Plan] = []
+    absent: list[tuple[Target, Unlowered]] = []
     for target in targets:
-        candidates, said = lower(text, name, target, options)
+        for source, elsewhere in scanned:
+            candidates, report = _lower(source, target, options, elsewhere)
+            notes += [n for n in report.notes if n not in notes]
+            plans += [plan(c, target) for c in candidates]
+            absent += [(target, u) for u in report.unlowered]
         if target.baseline:
-            said = [f"{target.name}: not known to the compiler, built for {target.baseline}", *said]
-        notes += [n for n in said if n not in notes]
-        work += [(target, c, planned(c, target)) for c in candidates]
-    jobs = [
-        Job(
-            name=f"{c.info.kernel} {r.name} {t.name}",
-            text=c.text,
-            flags=compiler_flags(t),
-            amend=t.backend == "vulkan",
-        )
-        for t, c, r in work
-        if r.refused is None
-    ]
-    peer_jobs = _peer_jobs(text, name, targets, options.peers)
-    artifacts = compile_all([*jobs, *peer_jobs.values()], options.compile, progress)
-    made = iter(artifacts)
-    results = [(t, c, r, next(made) if r.refused is None else None) for t, c, r in work]
+            notes.append(f"{target.name}: not known to the compiler, built for {target.baseline}")
+    peers = {}
+    for source, _ in scanned:
+        peers.update(peer_jobs(source.text, source.name, targets, options.peers))
+    wanted = [p for p in plans if p.record.refused is None]
+    jobs = [*(_job(p) for p in wanted), *peers.values()]
+    made = compile_all(jobs, options.compile, progress)
+    artifacts = dict(zip(map(id, wanted), made, strict=False))
     files: dict[str, bytes] = {}
-    records, failures = _finish(results, files)
-    peers = _peers(peer_jobs, list(made), files, notes)
-    kernels = [c.info.kernel for _, c, _ in work]
-    records, gate_notes = apply_gates(records, kernels, failures, warn=options.warn)
-    manifest = Manifest(kernels=_kernels(work, records, peers))
-    return Build(manifest=manifest, files=files, notes=(*notes, *gate_notes))
+    reader = Reader(assembler=options.assembler, deadline_s=options.compile.deadline_s)
+    with ThreadPoolExecutor(max_workers=options.compile.jobs) as pool:
+        subjects = list(pool.map(lambda p: finish(p, artifacts.get(id(p)), reader, files), plans))
+    entries = peer_entries(peers, made[len(wanted) :], files, notes)
+    groups = _groups(subjects, absent)
+    judged = apply_gates(groups, options.gates, warn=options.warn)
+    records = _in_order(subjects, groups, judged.records)
+    return Build(
+        manifest=Manifest(kernels=kernel_entries(subjects, records, entries)),
+        files=dict(sorted(files.items())),
+        notes=(*notes, *judged.notes),
+    )
 
 
 def _check_targets(targets: Sequence[Target]) -> None:
@@ -157,232 +195,66 @@ def _check_targets(targets: Sequence[Target]) -> None:
             raise UsageError(f"two targets are called '{name}', build them into packs of their own")
 
 
-def planned(candidate: Candidate, target: Target) -> Record:
-    """The record before compilation, refused when the rules already say so."""
-    info = candidate.info
-    record = Record(
-        identity=Identity(
-            member=info.tile.name,
-            body=info.body,
-            target=target.name,
-            code_hash=None,
-            compiler=compiler_version(),
-            isa=target.baseline,
-        ),
-        tile=info.tile,
-        launch=info.launch,
-        files=None,
-        workspace=info.workspace,
-        prepared=info.prepared,
-        split=info.split,
-        needs=info.needs,
-        footprint=info.footprint,
-        access=_access(info.contraction),
-        groups=info.groups,
-        gates=(),
-        refused=None,
-    )
-    case = Case(kernel=_entry(info, (), ()), record=record, facts=target.facts, problem=None)
-    refusal = judge(case).refusal
-    return replace(record, refused=refusal, launch=None, split=None) if refusal else record
+def _scan(sources: Sequence[Source]) -> list[tuple[Source, list[LaunchSite]]]:
+    """The sources that hold kernels, each with the sites in all others that launch its kernels.
 
-
-def _access(contraction: Contraction) -> tuple[Access, ...]:
-    *inputs, result = contraction.operands
-    mode: Mode = "readwrite" if contraction.accumulate else "write"
-    return (
-        *(Access(param=o.name, mode="read", origin="contraction") for o in inputs),
-        Access(param=result.name, mode=mode, origin="contraction"),
-    )
-
-
-def _finish(
-    results: Sequence[tuple[Target, Candidate, Record, Artifact | CompileError | None]],
-    files: dict[str, bytes],
-) -> tuple[list[Record], list[Error]]:
-    """Read every artifact into its record; a failure keeps its place, as one that cannot run."""
-    records: list[Record] = []
-    failures: list[Error] = []
-    for target, candidate, record, artifact in results:
-        where = f"{candidate.info.kernel} {record.name} {target.name}"
-        try:
-            if isinstance(artifact, CompileError):
-                raise artifact
-            if artifact is not None:
-                record = _read(target, candidate, record, artifact, files, where)
-        except Error as error:
-            failures.append(error)
-            refused = Refusal(rule=UNBUILT, need=None, limit=None, message=error.message)
-            record = replace(record, launch=None, split=None, refused=refused)
-        records.append(record)
-    return records, failures
-
-
-def _read(
-    target: Target,
-    candidate: Candidate,
-    record: Record,
-    artifact: Artifact,
-    files: dict[str, bytes],
-    where: str,
-) -> Record:
-    if artifact.code is None:
-        raise CompileError("the compiler made no device code", where=where)
-    reading = read_artifact(
-        target,
-        artifact.code,
-        record.footprint,
-        where=where,
-        entry=record.launch.entry if record.launch else None,
-        more=[content for _, content in artifact.more],
-    )
-    if reading.isa is not None and reading.isa != target.isa:
-        raise CompileError(
-            f"the artifact is for {reading.isa}, required {target.isa}: the back end does not "
-            "know that target",
-            where=where,
-        )
-    stem = "__".join((record.identity.member, record.identity.body, _safe(target.name)))
-    paths = {
-        f"{candidate.info.kernel}/{stem}.vmfb": artifact.vmfb,
-        f"{candidate.info.kernel}/{stem}{artifact.code_suffix}": artifact.code,
-        **{f"{candidate.info.kernel}/{stem}{name}": content for name, content in artifact.more},
-    }
-    files.update(paths)
-    vmfb, code, *more = paths
-    split = record.split
-    used = reading.footprint
-    resident = residency(used.usage, target.facts)
-    return replace(
-        record,
-        identity=replace(record.identity, code_hash=reading.code_hash),
-        files=Files(
-            vmfb=vmfb,
-            code_object=code,
-            sha256={p: _sha256(b) for p, b in paths.items()},
-        ),
-        launch=_placed(record.launch, more) if record.launch else None,
-        split=replace(split, launch=_placed(split.launch, more)) if split else None,
-        footprint=replace(
-            used,
-            resident_groups=resident.groups if resident else None,
-            occupancy_limiter=resident.limiter if resident else None,
-            feasible_blocks=feasible_blocks(used.usage, target.facts)
-            if used.threads_per_group
-            else None,
-        ),
-        groups=tuple(replace(g, count=reading.matrix_instructions) for g in record.groups),
-    )
-
-
-def _placed(launch: Launch, objects: Sequence[str]) -> Launch:
-    """The launch with the file of each step whose entry has a code object of its own."""
-
-    def file_of(step: Step) -> str | None:
-        ending = f"_{step.entry}"
-        return next((o for o in objects if o.rpartition(".")[0].endswith(ending)), None)
-
-    then = tuple(replace(step, code_object=file_of(step)) for step in launch.then)
-    return replace(launch, code_object=file_of(launch), then=then)
-
-
-def _safe(text: str) -> str:
-    return "".join(c if c.isalnum() or c in "-_." else "-" for c in text)
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def _entry(
-    info: CandidateInfo, members: tuple[Record, ...], peers: tuple[Peer, ...]
-) -> KernelEntry:
-    contraction = info.contraction
-    modes: dict[str, Mode] = {a.param: a.mode for a in _access(contraction)}
-    sizes = list(dict.fromkeys(r.workspace for r in members if r.workspace))
-    workspace = sizes[0] if len(sizes) == 1 else f"max({', '.join(sizes)})" if sizes else None
-    return KernelEntry(
-        family=info.kernel,
-        kernel=info.kernel,
-        dims=info.dims,
-        args=tuple(
-            Argument(name=o.name, type=o.type, dims=o.dims, mode=modes[o.name])
-            for o in contraction.operands
-        ),
-        contraction=contraction,
-        workspace=workspace,
-        members=members,
-        peers=peers,
-    )
-
-
-def _kernels(
-    work: Sequence[tuple[Target, Candidate, Record]],
-    records: Sequence[Record],
-    peers: dict[str, tuple[Peer, ...]],
-) -> tuple[KernelEntry, ...]:
-    infos: dict[str, CandidateInfo] = {}
-    members: dict[str, list[Record]] = {}
-    for (_, candidate, _), record in zip(work, records, strict=True):
-        kernel = candidate.info.kernel
-        infos.setdefault(kernel, candidate.info)
-        members.setdefault(kernel, []).append(record)
-    return tuple(
-        _entry(info, tuple(members[kernel]), peers.get(kernel, ()))
-        for kernel, info in infos.items()
-    )
-
-
-def _peer_jobs(
-    text: str, name: str, targets: Sequence[Target], peers: Sequence[str]
-) -> dict[tuple[str, str, tuple[str, ...]], Job]:
-    """One job a peer and target, over all kernels of the source without our attributes."""
-    jobs = {}
-    for peer in peers:
-        if peer not in PEER_NAMES:
-            raise UsageError(f"peer '{peer}' is not one of {', '.join(PEER_NAMES)}")
-        for target in targets:
-            plain, kernels = _plain_source(text, name, target)
-            flags = tuple(f for f in compiler_flags(target) if "ukernels" not in f)
-            jobs[(peer, target.name, kernels)] = Job(
-                name=f"peer {peer} {target.name}", text=plain, flags=flags, in_place=False
-            )
-    return jobs
-
-
-def _plain_source(text: str, name: str, target: Target) -> tuple[str, tuple[str, ...]]:
-    kernels = []
+    Raises:
+        DeclarationError: a kernel that two sources have.
+    """
+    if len(sources) == 1:
+        return [(sources[0], [])]
+    kernels: dict[str, Source] = {}
     with context() as ctx:
-        module = parse_module(text, name, ctx)
-        for op in module.body.operations:
-            if is_kernel(op.operation):
-                kernels.append(symbol(op.operation))
-            for key in attribute_names(op.operation):
-                if key.startswith("xpu.") or key == "arg_attrs":
-                    del op.attributes[key]
-        attributes = module_attributes(target, matrix=False)
-        if attributes:
-            wrapper = parse_module(f"module attributes {{{attributes}}} {{}}", name, ctx)
-            key = "hal.device.targets"
-            module.operation.attributes[key] = wrapper.operation.attributes[key]
-        return str(module), tuple(kernels)
+        modules = [parse_module(s.text, s.name, ctx).operation for s in sources]
+        for source, module in zip(sources, modules, strict=True):
+            for function in filter(is_kernel, functions(module)):
+                first = kernels.setdefault(symbol(function), source)
+                if first is not source:
+                    raise DeclarationError(
+                        f"kernel '{symbol(function)}' is in {first.name} too", where=source.name
+                    )
+        sites = [launch_sites(m, kernels, s.name) for s, m in zip(sources, modules, strict=True)]
+    holders = [s for s in sources if s in kernels.values()]
+    return [
+        (
+            s,
+            [
+                x
+                for other, found in zip(sources, sites, strict=True)
+                if other is not s
+                for x in found
+            ],
+        )
+        for s in holders or sources
+    ]
 
 
-def _peers(
-    jobs: dict[tuple[str, str, tuple[str, ...]], Job],
-    artifacts: Sequence[Artifact | CompileError],
-    files: dict[str, bytes],
-    notes: list[str],
-) -> dict[str, tuple[Peer, ...]]:
-    """A peer that does not compile is a note: it is only there to be compared with."""
-    result: dict[str, tuple[Peer, ...]] = {}
-    for (peer, target, kernels), artifact in zip(jobs, artifacts, strict=True):
-        if isinstance(artifact, CompileError):
-            notes.append(f"peer {peer} on {target}: {artifact.message}")
-            continue
-        path = f"peers/{peer}__{_safe(target)}.vmfb"
-        files[path] = artifact.vmfb
-        entry = Peer(name=peer, target=target, vmfb=path, sha256=_sha256(artifact.vmfb))
-        for kernel in kernels:
-            result[kernel] = (*result.get(kernel, ()), entry)
-    return result
+def _job(planned: Plan) -> Job:
+    info, target = planned.candidate.info, planned.target
+    return Job(
+        name=f"{info.kernel} {planned.record.name} {target.name}",
+        text=planned.candidate.text,
+        flags=compiler_flags(target),
+        amend=target.backend == "vulkan",
+        listing=target.backend == "rocm",
+    )
+
+
+def _groups(subjects: Sequence[Subject], absent: Sequence[tuple[Target, Unlowered]]) -> list[Group]:
+    kernels = dict.fromkeys([*(s.info.kernel for s in subjects), *(u.kernel for _, u in absent)])
+    groups = []
+    for kernel in kernels:
+        mine = tuple(s for s in subjects if s.info.kernel == kernel)
+        missing = {t.name: (t, u.reason) for t, u in absent if u.kernel == kernel}
+        holds = [u.holds for _, u in absent if u.kernel == kernel]
+        declared = mine[0].info.holds if mine else holds[0]
+        groups.append(Group(kernel=kernel, holds=declared, subjects=mine, absent=missing))
+    return groups
+
+
+def _in_order(
+    subjects: Sequence[Subject], groups: Sequence[Group], records: Sequence[Record]
+) -> list[Record]:
+    """The judged records, which come by kernel, in the order of the subjects."""
+    judged = dict(zip((id(s) for g in groups for s in g.subjects), records, strict=True))
+    return [judged[id(s)] for s in subjects]

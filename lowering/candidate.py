@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from dialects.manifest import Footprint, Launch, Needs, Prepared, SplitK
+from dialects.declarations import Hold, Limits
+from dialects.launches import LaunchPin
+from dialects.manifest import Access, Footprint, Launch, Needs, Prepared, SplitK
 from dialects.member import Tile
 from dialects.operands import Contraction, OperandGroup
 
@@ -25,6 +27,19 @@ class CandidateInfo:
     needs: Needs
     footprint: Footprint
     groups: tuple[OperandGroup, ...]
+    limits: Limits = field(default_factory=Limits)
+    wave_width: int | None = None
+    fast_math: bool = False
+    holds: tuple[Hold, ...] = ()
+    launches: LaunchPin = field(default_factory=LaunchPin)
+    access: tuple[Access, ...] = ()
+    aligned: dict[str, int] = field(default_factory=dict)
+    ptx_version: tuple[int, int] | None = None
+
+    @property
+    def max_threads(self) -> int | None:
+        """The ceiling of the block: the author's own, else what the launch sites pin."""
+        return self.limits.max_threads or self.launches.threads
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,19 +16,20 @@ from dialects.errors import Error, ParseError, UsageError
 from runtime.cli import print_run, run_and_report
 from runtime.console import OK, Parser, Streams, add_json, run_command
 from runtime.facts import read_facts
-from runtime.pack import open_pack
 from runtime.run_options import add_run_options
 from runtime.store_cli import APP
 
-from .build import Build, BuildOptions, build
+from .build import Build, BuildOptions, Source, build_sources
+from .cli_inspect import add_inspect
 from .compile import DEADLINE_S, CompileOptions
 from .ir import context, parse_module, split_input
 from .pack import write_pack
 from .passes import PASSES
 from .pipeline import Printing, Report, option_fields, parse_pipeline, run_pipeline
-from .table import manifest_table
+from .table import manifest_tables
 from .target import Target, parse_target, target_from_facts
 from .tier_table import tier_json, tier_table
+from .tools import find_tool
 
 LONGEST_DEADLINE_S = 1e6
 COMMANDS = ("compile", "opt", "run", "passes", "inspect", "tiers")
@@ -48,14 +49,16 @@ def build_parser() -> Parser:
     parser = Parser(prog="python -m lowering", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     compile_ = commands.add_parser("compile", help="compile kernels into a pack")
-    compile_.add_argument("source", metavar="SOURCE")
+    compile_.add_argument(
+        "source", metavar="SOURCE", nargs="+", help="kernels, and who launches them"
+    )
     compile_.add_argument("--target", action="append", metavar="TARGET", help="repeatable")
     compile_.add_argument("-o", "--out", metavar="DIR", help="write the pack here")
     compile_.add_argument("--peer", action="append", default=[], metavar="NAME")
     _build_options(compile_)
     add_json(compile_, _compile)
     run = commands.add_parser("run", help="compile, filter, choose, check, and time beside peers")
-    run.add_argument("source", metavar="SOURCE")
+    run.add_argument("source", metavar="SOURCE", nargs="+")
     run.add_argument("--shape", required=True, metavar="MxNxK")
     run.add_argument("--kernel", metavar="NAME", help="needed when the source has several")
     _build_options(run)
@@ -72,9 +75,7 @@ def build_parser() -> Parser:
     tiers = commands.add_parser("tiers", help="element types by tier on a target")
     tiers.add_argument("--target", default="cpu", metavar="TARGET")
     add_json(tiers, _tiers)
-    inspect_ = commands.add_parser("inspect", help="the manifest of a pack")
-    inspect_.add_argument("pack", metavar="PACK")
-    add_json(inspect_, _inspect)
+    add_inspect(commands.add_parser("inspect", help="what a pack holds, and what changed in it"))
     return parser
 
 
@@ -109,6 +110,7 @@ def _options(args: argparse.Namespace, peers: Sequence[str]) -> BuildOptions:
         body=args.body,
         warn=args.gates == "warn",
         peers=tuple(peers),
+        assembler=find_tool("ptxas"),
         compile=CompileOptions(
             deadline_s=args.deadline, jobs=args.jobs, cache=None if args.no_cache else cache
         ),
@@ -133,10 +135,13 @@ def read_source(path: str) -> str:
 def _build(
     args: argparse.Namespace, targets: Sequence[Target], peers: Sequence[str], streams: Streams
 ) -> Build:
-    text = read_source(args.source)
+    for source in args.source:
+        if args.source.count(source) > 1:
+            raise UsageError(f"source '{source}' is given twice")
+    sources = [Source(text=read_source(name), name=name) for name in args.source]
     options = _options(args, peers)
     with streams.progress("compiling", None) as step:
-        return build(text, args.source, targets, options, step)
+        return build_sources(sources, targets, options, step)
 
 
 def _compile(args: argparse.Namespace, streams: Streams) -> int:
@@ -151,7 +156,7 @@ def _compile(args: argparse.Namespace, streams: Streams) -> int:
     if args.json:
         streams.json(encode(result.manifest))
     else:
-        streams.table(manifest_table(result.manifest))
+        streams.table(*manifest_tables(result.manifest))
     return OK
 
 
@@ -214,16 +219,6 @@ def _passes(args: argparse.Namespace, streams: Streams) -> int:
         for line in entry["description"].splitlines():
             streams.out.write(f"    {line}".rstrip() + "\n")
         streams.out.write("\n")
-    return OK
-
-
-def _inspect(args: argparse.Namespace, streams: Streams) -> int:
-    pack = open_pack(args.pack)
-    pack.verify()
-    if args.json:
-        streams.json(encode(pack.manifest))
-    else:
-        streams.table(manifest_table(pack.manifest))
     return OK
 
 

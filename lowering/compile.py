@@ -6,13 +6,10 @@ seen to run for minutes.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import os
 import re
-import signal
-import subprocess
 import tempfile
 import zipfile
 from collections.abc import Callable, Sequence
@@ -26,6 +23,7 @@ from iree.compiler.tools.binaries import find_tool
 from dialects.errors import CompileError, Error
 
 from .artifacts.spirv_legalize import REVISION, legalize_spirv
+from .children import run_child
 from .relink import with_objects
 
 CODE_SUFFIXES = (".spv", ".ptx", ".hsaco", ".so")
@@ -37,6 +35,9 @@ _DIGEST_BYTES = 32  # a cache entry starts with the sha256 of its content, a zip
 _EXPORT = re.compile(
     r"hal\.executable\.source private @(\w+) \{\s+hal\.executable\.export public @(\w+) "
 )
+LISTING_SUFFIX = ".rocmasm"
+_LISTED = "listing"  # its name in a cache entry
+_LISTING = ["--iree-hal-dump-executable-intermediates-to=listings"]
 _COMMON = [
     "--iree-vm-bytecode-module-strip-source-map=true",
     "--iree-input-demote-f64-to-f32=false",  # an f64 kernel is one
@@ -56,7 +57,8 @@ class CompileOptions:
 class Job:
     """One module to compile; ``in_place`` demands host entries that allocate and copy nothing.
 
-    ``amend`` has the device code checked and completed, and put back into the module.
+    ``amend`` has the device code checked and completed, and put back into the module. ``listing``
+    keeps the back end's listing of the machine code.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Job:
     flags: tuple[str, ...] = ()
     in_place: bool = True
     amend: bool = False
+    listing: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,13 +74,14 @@ class Artifact:
     """What the compiler made: the loadable module and the raw device code, when there is any.
 
     ``code`` has the kernel that does the work. ``more`` are the other kernels by name, where the
-    back end gives each an object of its own.
+    back end gives each an object of its own; ``listing`` is of the code, where it was asked for.
     """
 
     vmfb: bytes
     code: bytes | None
     code_suffix: str | None
     more: tuple[tuple[str, bytes], ...] = ()
+    listing: bytes | None = None
 
 
 def compiler_version() -> str:
@@ -96,7 +100,8 @@ def compile_all(
         try:
             return compile_one(job, options)
         except Error as error:
-            return CompileError(error.message, where=error.where or job.name)
+            kind = type(error) if isinstance(error, CompileError) else CompileError
+            return kind(error.message, where=error.where or job.name)
         finally:
             progress(job.name)
 
@@ -127,7 +132,8 @@ def compile_one(job: Job, options: CompileOptions) -> Artifact:
 def _key(job: Job) -> str:
     digest = hashlib.sha256()
     amended = f"amended {REVISION}" if job.amend else ""
-    parts = (compiler_version(), *_COMMON, *job.flags, str(job.in_place), amended, job.text)
+    flags = (*_COMMON, *job.flags, *(_LISTING if job.listing else ()))
+    parts = (compiler_version(), *flags, str(job.in_place), amended, job.text)
     for part in parts:
         digest.update(part.encode() + b"\0")
     return digest.hexdigest()
@@ -136,7 +142,10 @@ def _key(job: Job) -> str:
 def _run(job: Job, folder: Path, deadline_s: float) -> Artifact:
     (folder / "code").mkdir()
     (folder / "phases").mkdir()
+    (folder / "listings").mkdir()
     dumps = ["--iree-hal-dump-executable-binaries-to=code"]
+    if job.listing:
+        dumps += _LISTING
     if job.in_place:
         dumps.append("--dump-compilation-phases-to=phases")
     _compile(job, job.text, dumps, folder, deadline_s)
@@ -146,11 +155,13 @@ def _run(job: Job, folder: Path, deadline_s: float) -> Artifact:
     if job.amend:
         codes = _amended(job, codes, folder, deadline_s)
     first, *more = codes.items() or [(None, None)]
+    listings = sorted((folder / "listings").glob(f"*{LISTING_SUFFIX}"))
     return Artifact(
         vmfb=(folder / OUTPUT_NAME).read_bytes(),
         code=first[1],
         code_suffix=Path(first[0]).suffix if first[0] else None,
         more=tuple((name, content) for name, content in more if name and content is not None),
+        listing=listings[0].read_bytes() if listings else None,
     )
 
 
@@ -190,32 +201,10 @@ def _compile(job: Job, text: str, flags: Sequence[str], folder: Path, deadline_s
     """Run the compiler on a text in ``folder``; the module is left there."""
     (folder / INPUT_NAME).write_text(text)
     command = [find_tool("iree-compile"), INPUT_NAME, "-o", OUTPUT_NAME]
-    child = subprocess.Popen(
-        [*command, *_COMMON, *job.flags, *flags],
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    try:
-        _, diagnostics = child.communicate(timeout=deadline_s)
-    except subprocess.TimeoutExpired:
-        raise CompileError(
-            f"the compiler ran past its deadline of {deadline_s:g} s", where=job.name
-        ) from None
-    finally:
-        _end(child)
-    if child.returncode:
-        raise CompileError(_explain(child.returncode, diagnostics), where=job.name)
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """Kill the child's whole process group, whatever it has started."""
-    if child.poll() is None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
+    command += [*_COMMON, *job.flags, *flags]
+    ended = run_child(command, folder, deadline_s, "the compiler", where=job.name)
+    if ended.code:
+        raise CompileError(_explain(ended.code, ended.diagnostics), where=job.name)
 
 
 def _explain(code: int, diagnostics: bytes) -> str:
@@ -255,6 +244,7 @@ def _read_cache(cache: Path | None, key: str) -> Artifact | None:
         code=files[code] if code else None,
         code_suffix=code.removeprefix("code") if code else None,
         more=tuple(more),
+        listing=files.get(_LISTED),
     )
 
 
@@ -269,6 +259,8 @@ def _write_cache(cache: Path | None, key: str, artifact: Artifact) -> None:
             archive.writestr(f"code{artifact.code_suffix}", artifact.code)
         for name, content in artifact.more:
             archive.writestr(f"{_MORE}{name}", content)
+        if artifact.listing is not None:
+            archive.writestr(_LISTED, artifact.listing)
     content = buffer.getvalue()
     try:
         cache.mkdir(parents=True, exist_ok=True)

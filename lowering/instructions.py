@@ -62,6 +62,35 @@ INSTRUCTIONS = (
 )
 
 
+SIMDS = 4  # a compute unit of GCN and CDNA, and a work-group processor of RDNA, has four
+_UNIFIED_FILES = ("gfx90a", "gfx94", "gfx95")  # vector and accumulation registers in one file
+_WIDE_FILES = ("gfx1100", "gfx1101", "gfx1151", "gfx12")
+
+
+def has_unified_registers(isa: str) -> bool:
+    """Whether accumulation registers are half of one file (CDNA 2 and 3 ISA guides)."""
+    return isa.startswith(_UNIFIED_FILES)
+
+
+def waves_by_registers(isa: str, wave: int, registers: int) -> int | None:
+    """Waves of one SIMD that so many vector registers a lane leave room for; None when unknown.
+
+    The register file of a SIMD and the unit of allocation are those of the ISA (LLVM's guide to the
+    AMDGPU back end, code object V5, kernel descriptor; CDNA 3 ISA guide, section 3.6.4).
+    """
+    if has_unified_registers(isa):
+        total, unit = 512, 8
+    elif isa.startswith("gfx9"):
+        total, unit = 256, 4
+    elif isa.startswith(("gfx10", "gfx11", "gfx12")):
+        total, unit = (1536, 24) if isa.startswith(_WIDE_FILES) else (1024, 16)
+        if wave == 64:
+            total, unit = total // 2, unit // 2
+    else:
+        return None
+    return total // (-(-registers // unit) * unit) if registers else None
+
+
 def native_instruction(target: Target, a: str, b: str, acc: str) -> Instruction | None:
     """The first instruction of the target for exactly these types, or None."""
     if target.backend == "vulkan":

@@ -130,6 +130,18 @@ def symbol(op: mlir.Operation) -> str:
     return mlir.StringAttr(op.attributes["sym_name"]).value
 
 
+def symbol_reference(op: mlir.Operation, name: str) -> str:
+    """The last part of a symbol reference: ``f`` of ``@kernels::@f``."""
+    return symbol_path(op.attributes[name])[-1]
+
+
+def symbol_path(attribute: mlir.Attribute) -> list[str]:
+    """The parts of a symbol reference, outermost first."""
+    if isinstance(attribute, mlir.FlatSymbolRefAttr):
+        return [mlir.FlatSymbolRefAttr(attribute).value]
+    return list(mlir.SymbolRefAttr(attribute).value)
+
+
 def attribute_names(op: mlir.Operation) -> list[str]:
     """Names of all attributes of an operation."""
     return [k if isinstance(k, str) else k.name for k in op.attributes]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+from dialects.declarations import Hold
 from dialects.errors import Error, Failures, UsageError
 
 from .ir import PassManager, diagnostic, mlir
@@ -19,13 +20,26 @@ _TOKEN = re.compile(rf"{_QUOTED}|.", re.S)
 _PAIR = re.compile(rf'(?:{_QUOTED}|[^\s"])+', re.S)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Unlowered:
+    """A kernel that its author's hold lets go without any code for a target."""
+
+    kernel: str
+    reason: str
+    holds: tuple[Hold, ...]
+
+
 @dataclass(kw_only=True)
 class Report:
-    """What passes tell the caller: notes in order, each distinct one once, and errors."""
+    """What passes tell the caller: notes in order, each distinct one once, and errors.
+
+    ``unlowered`` are the kernels that no body could serve and that a hold covers.
+    """
 
     source: str
     notes: list[str] = field(default_factory=list)
     errors: list[Error] = field(default_factory=list)
+    unlowered: list[Unlowered] = field(default_factory=list)
 
     def note(self, text: str) -> None:
         """Say something once."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dialects.errors import TargetError
+from dialects.errors import DeclarationError, TargetError
 from dialects.facts import DeviceFacts, facts_from_json
 
 ReadFacts = Callable[[str], DeviceFacts]
@@ -112,6 +112,27 @@ def parse_target(spec: str, read_facts: ReadFacts | None = None) -> Target:
         f"target '{spec}' is not one of cpu, cuda:sm_NN, rocm:gfxNNN, vulkan, "
         "a facts file, device:<uri>"
     )
+
+
+def with_wave(target: Target, width: int | None, *, where: str) -> Target:
+    """The target of a kernel whose body assumes waves of ``width`` lanes (``xpu.wave``).
+
+    The CPU has no lanes that a body could index, so the declaration states nothing there.
+
+    Raises:
+        DeclarationError: the target's waves have other widths only.
+    """
+    if width is None or target.backend == "cpu":
+        return target
+    offered = target.facts.wave_widths
+    if offered is None and target.backend == "rocm":
+        offered = (32, 64)  # RDNA; GCN and CDNA have one width
+    if offered is not None and width not in offered:
+        widths = " and ".join(str(w) for w in offered)
+        raise DeclarationError(
+            f"xpu.wave {{width = {width}}}: {target.name} has waves of {widths}", where=where
+        )
+    return replace(target, facts=replace(target.facts, wave_widths=(width,)))
 
 
 def _waves(isa: str) -> tuple[int, ...] | None:

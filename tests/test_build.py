@@ -135,8 +135,8 @@ def test_gates_that_warn(compile_cache: Path) -> None:
     assert caught.value.where == "gemm 64x64x8_t16x16/software rocm:gfx1100"
     result = built(text, "rocm:gfx1100", compile_cache, warn=True)
     spills, fine = records(result)
-    assert [g.status for g in spills.gates] == ["warned", "ok"]
-    assert [g.status for g in fine.gates] == ["ok", "ok"]
+    assert [g.gate for g in spills.gates if g.status == "warned"] == ["spill"]
+    assert {g.status for g in fine.gates} == {"ok"}
     assert spills.files is not None
     assert f"spills {spills.footprint.spill_bytes} B" in result.notes[-1]
 

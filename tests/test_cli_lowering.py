@@ -165,7 +165,8 @@ def test_passes_are_documented(lowering: Command) -> None:
     found = lowering("passes", "--json")
     entries = {p["name"]: p for p in found.json["passes"]}
     assert [*entries] == [
-        *("verify-declarations", "group-operands", "select-tier", "instantiate", "emit-body")
+        *("verify-declarations", "scan-launches", "group-operands", "select-tier"),
+        *("instantiate", "emit-body", "apply-declarations"),
     ]
     assert entries["verify-declarations"]["options"] == {}
     assert entries["instantiate"]["options"] == {"target": "cpu", "tier": "", "body": ""}

@@ -190,7 +190,7 @@ DECLARED: dict[str, Any] = {
     "requires": Expression("m % 16 == 0 and wave == 32"),
     "holds": (
         Hold(cause="unlowered", tracked='a "quoted" plan \\ item\n', backends=("cpu",)),
-        Hold(cause="spills", tracked="é", members=("64x64x16",)),
+        Hold(cause="spills", tracked="é", members=("64x64x16_s3",)),
     ),
 }
 

@@ -17,8 +17,9 @@ from dialects.member import Problem, Tile
 from dialects.rules import Case, judge
 from facts_files import fixture_facts
 from kernel_sources import built, lowered, records, source, whole_pipeline
-from lowering.build import BuildOptions, lower, planned
+from lowering.build import BuildOptions, lower
 from lowering.builder import dense
+from lowering.records import plan
 from lowering.target import target_from_facts
 from records import KERNEL, NATIVE_GROUP, RECORD, record
 
@@ -124,7 +125,7 @@ def test_bodies_follow_the_width_or_refuse(width: int) -> None:
     candidates, _ = lower(text, "test.mlir", target, BuildOptions())
     assert {c.info.body for c in candidates} == {"coop_matrix", "coop_matrix_narrow"}
     for candidate in candidates:
-        made = planned(candidate, target)
+        made = plan(candidate, target).record
         assert made.footprint.threads_per_group == 4 * width
         assert made.refused is None
 

@@ -1,4 +1,4 @@
-"""Reads ELF code objects: AMD GPU metadata notes, and a hash of the machine code alone."""
+"""Reads ELF code objects: AMD GPU metadata notes, host code, a hash of the machine code alone."""
 
 from __future__ import annotations
 
@@ -39,12 +39,35 @@ def read_hsaco(code: bytes, *, where: str, entry: str | None = None) -> HsacoRea
     Raises:
         FormatError: no ELF, or no AMD GPU metadata in it.
     """
-    with _reading(where):
-        return _hsaco(_metadata(_elf(code, where), where), entry)
+    with reading(where):
+        return _hsaco(_metadata(opened_elf(code, where), where), entry)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostReading:
+    """A library for a processor: its machine, and the bytes of machine code in it."""
+
+    machine: str
+    code_bytes: int
+
+
+def read_host_elf(code: bytes, *, where: str) -> HostReading:
+    """Read a code object of the CPU back end, which reports no registers and no launch.
+
+    Raises:
+        FormatError: no ELF, or cut off.
+    """
+    with reading(where):
+        elf = opened_elf(code, where)
+        machine = elf["e_machine"]
+        sizes = (
+            s["sh_size"] for s in elf.iter_sections() if s["sh_flags"] & SH_FLAGS.SHF_EXECINSTR
+        )
+        return HostReading(machine=str(machine).removeprefix("EM_").lower(), code_bytes=sum(sizes))
 
 
 @contextmanager
-def _reading(where: str) -> Iterator[None]:
+def reading(where: str) -> Iterator[None]:
     """The ELF and MessagePack readers raise whatever a damaged field leads them into."""
     try:
         yield
@@ -80,13 +103,15 @@ def _spilled(kernel: dict[str, Any]) -> int:
     return kernel[".private_segment_fixed_size"] if spilled else 0
 
 
-def _elf(code: bytes, where: str) -> ELFFile:
+def opened_elf(code: bytes, where: str) -> ELFFile:
+    """The ELF, whose section table is there to its end."""
     try:
         elf = ELFFile(io.BytesIO(code))
     except (ELFError, ValueError, OSError) as error:
         raise FormatError(f"no ELF code object: {error}", where=where) from None
-    if len(code) < elf["e_shoff"] + elf["e_shnum"] * elf["e_shentsize"]:
-        raise FormatError("the code object is cut off within its section table", where=where)
+    for table in ("sh", "ph"):  # one of them is last in the file
+        if len(code) < elf[f"e_{table}off"] + elf[f"e_{table}num"] * elf[f"e_{table}entsize"]:
+            raise FormatError("the code object is cut off within its tables", where=where)
     return elf
 
 
@@ -114,8 +139,8 @@ def elf_hash(code: bytes, *, where: str) -> str:
     Raises:
         FormatError: no ELF, or one without code.
     """
-    with _reading(where):
-        elf = _elf(code, where)
+    with reading(where):
+        elf = opened_elf(code, where)
         digest = hashlib.sha256()
         executable = 0
         for section in elf.iter_sections():

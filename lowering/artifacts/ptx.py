@@ -1,13 +1,17 @@
-"""Reads PTX text: target, version, launch bounds, matrix instructions, and a hash of its code."""
+"""Reads PTX text: target, version, launch bounds, instructions of interest, a hash of its code."""
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from dataclasses import dataclass
 
 _BOUND = re.compile(r"^\.(?:maxntid|reqntid)\s+([\d, ]+)", re.M)
 _MATRIX = re.compile(r"\b(?:mma\.sync|wmma\.mma|wgmma\.mma_async)\b")
+_ALIGNED = re.compile(r"\b([a-z][\w.:]*\.aligned)\b")  # as the writer of kernels counts them
+_ENTRY = re.compile(r"(\.entry\s+)([\w$]+)(?=\s*\()")
+_PARAMETER = re.compile(r"(?<![\w$])([\w$]+)(?=_param_\d+(?![\w$]))")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +21,10 @@ class PtxReading:
     target: str | None
     version: tuple[int, int] | None
     max_threads: tuple[int, ...] | None
+    min_resident: int | None
+    max_registers: int | None
     matrix_instructions: int
+    aligned: dict[str, int]
 
 
 def read_ptx(code: bytes, entry: str | None = None) -> PtxReading:
@@ -34,15 +41,26 @@ def read_ptx(code: bytes, entry: str | None = None) -> PtxReading:
         target=target[1] if target else None,
         version=(int(version[1]), int(version[2])) if version else None,
         max_threads=tuple(int(v) for v in bound[1].split(",")) if bound else None,
+        min_resident=_directive(text, "minnctapersm"),
+        max_registers=_directive(text, "maxnreg"),
         matrix_instructions=len(_MATRIX.findall(text)),
+        aligned=dict(sorted(Counter(_ALIGNED.findall(text)).items())),
     )
 
 
+def _directive(text: str, name: str) -> int | None:
+    found = re.search(rf"^\.{name}\s+(\d+)", text, re.M)
+    return int(found[1]) if found else None
+
+
 def ptx_hash(code: bytes) -> str:
-    """sha256 of the code without comments and source positions."""
-    kept = [
+    """sha256 of the code without comments, source positions, and what the kernels are called."""
+    kept = "\n".join(
         line
         for line in code.decode(errors="replace").splitlines()
         if line.strip() and not line.lstrip().startswith(("//", ".loc", ".file"))
-    ]
-    return hashlib.sha256("\n".join(kept).encode()).hexdigest()
+    )
+    names = {name: f"kernel{i}" for i, (_, name) in enumerate(_ENTRY.findall(kept))}
+    kept = _ENTRY.sub(lambda found: found[1] + names[found[2]], kept)
+    kept = _PARAMETER.sub(lambda found: names.get(found[1], found[1]), kept)
+    return hashlib.sha256(kept.encode()).hexdigest()

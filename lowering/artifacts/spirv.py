@@ -6,6 +6,7 @@ then instructions of (word count << 16 | opcode).
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections import Counter
 from collections.abc import Iterator
@@ -28,6 +29,10 @@ _CONSTANT, _FUNCTION_END, _VARIABLE, _DECORATE = 43, 56, 59, 71
 _LOCAL_SIZE_MODE = 17
 _WORKGROUP_CLASS = 4
 _ARRAY_STRIDE = 6
+# OpSourceContinued, OpSource, OpSourceExtension, OpName, OpMemberName, OpString, OpLine, OpNoLine,
+# OpModuleProcessed: names and places that no driver acts on
+_REMARKS = frozenset((2, 3, 4, 5, 6, 7, 8, 317, 330))
+_ENTRY_POINT = 15
 COOPERATIVE_MULTIPLY_ADD = 4459  # OpCooperativeMatrixMulAddKHR
 
 
@@ -88,6 +93,31 @@ def _read(words: tuple[int, ...], where: str) -> SpirvReading:
         capabilities=tuple(sorted(capabilities)),
         matrix_instructions=opcodes[COOPERATIVE_MULTIPLY_ADD],
     )
+
+
+def spirv_hash(code: bytes, *, where: str) -> str:
+    """sha256 of the instructions without remarks, and without what the entry points are called.
+
+    Raises:
+        FormatError: no SPIR-V, or cut off.
+    """
+    words = spirv_words(code, where=where)
+    digest = hashlib.sha256(struct.pack("<I", words[1]))  # of the header, only the version
+    for opcode, operands in spirv_instructions(words, where=where):
+        if opcode in _REMARKS:
+            continue
+        if opcode == _ENTRY_POINT:
+            operands = operands[:2] + operands[2 + _string_words(operands[2:]) :]
+        digest.update(struct.pack(f"<{len(operands) + 1}I", opcode, *operands))
+    return digest.hexdigest()
+
+
+def _string_words(words: tuple[int, ...]) -> int:
+    """Words of a literal string: it ends with the first word that has a zero byte."""
+    for count, word in enumerate(words, 1):
+        if any(not word >> shift & 255 for shift in (0, 8, 16, 24)):
+            return count
+    return len(words)
 
 
 def spirv_words(code: bytes, *, where: str) -> tuple[int, ...]:

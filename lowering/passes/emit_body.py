@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from dialects.codec import encode
+from dialects.declarations import member_limits
 from dialects.errors import Error, UnsupportedError
+from dialects.manifest import Needs
 
 from .. import attributes
+from ..access import derive_access
 from ..candidate import CandidateInfo
 from ..ir import functions, location, mlir, parse_module, symbol, to_attribute
 from ..pipeline import Report
-from ..target import Target, module_attributes, parse_target
+from ..target import Target, module_attributes, parse_target, with_wave
 from ..tiles import body_named
 
 
@@ -42,6 +45,7 @@ class EmitBody:
     def _emit(self, function: mlir.Operation, target: Target, report: Report) -> None:
         where = location(function, report.source)
         declared = attributes.declarations(function, where=where)
+        target = with_wave(target, declared.wave_width, where=where)
         contraction = attributes.contraction_of(function, where=where)
         tile = attributes.tile_of(function, where=where)
         kernel = attributes.text_of(function, "family", where=where)
@@ -66,9 +70,24 @@ class EmitBody:
             workspace=emitted.workspace,
             prepared=emitted.prepared,
             split=emitted.split,
-            needs=emitted.needs,
+            needs=_needs(emitted.needs, declared.wave_width, target),
             footprint=emitted.footprint,
             groups=emitted.groups,
+            limits=member_limits(declared.occupancy, tile, target.wave, where=where),
+            wave_width=declared.wave_width,
+            fast_math=declared.fast_math,
+            holds=declared.holds,
+            launches=attributes.launch_of(function, where=where),
+            access=derive_access(copy),
+            aligned=emitted.aligned,
+            ptx_version=emitted.ptx_version,
         )
         copy.attributes["xpu.candidate"] = to_attribute(encode(info))
         function.erase()
+
+
+def _needs(needs: Needs, width: int | None, target: Target) -> Needs:
+    """A declared wave width is one that the device must offer, whatever the body makes of it."""
+    if width is None or target.backend == "cpu":
+        return needs
+    return replace(needs, wave_width=width)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from dialects.declarations import check_requires
+from dialects.declarations import Hold, check_requires
 from dialects.errors import Error, UnsupportedError, UsageError
 from dialects.member import Member
 from dialects.operands import TIERS, Contraction
 
 from .. import attributes
 from ..ir import functions, location, mlir, symbol, to_attribute
-from ..pipeline import Report
-from ..target import Target, parse_target
+from ..pipeline import Report, Unlowered
+from ..target import Target, parse_target, with_wave
 from ..tiles import BODIES, TileBody, body_named
 
 
@@ -56,6 +56,7 @@ class Instantiate:
     def _expand(self, function: mlir.Operation, target: Target, where: str, report: Report) -> None:
         declared = attributes.declarations(function, where=where)
         contraction = attributes.contraction_of(function, where=where)
+        target = with_wave(target, declared.wave_width, where=where)
         kernel = symbol(function)
         made: set[str] = set()
         reasons: list[str] = []
@@ -73,9 +74,11 @@ class Instantiate:
                 reasons.append(f"member {member.name}: {'; '.join(refusals)}")
         if not made:
             why = "; ".join(reasons) or "xpu.instantiate lists no member for this backend"
-            raise UnsupportedError(
-                f"kernel '{kernel}': no member can be built for {target.name}: {why}", where=where
-            )
+            what = f"no member can be built for {target.name}: {why}"
+            hold = _unlowered(declared.holds, target.backend)
+            if hold is None:
+                raise UnsupportedError(f"kernel '{kernel}': {what}", where=where)
+            report.unlowered.append(Unlowered(kernel=kernel, reason=what, holds=declared.holds))
         for reason in reasons:
             report.note(f"{kernel} on {target.name}: {reason}")
         function.erase()
@@ -118,3 +121,12 @@ class Instantiate:
         attributes.put(copy, "family", kernel)
         attributes.put(copy, "tile", member.tile)
         attributes.put(copy, "body", body.name)
+
+
+def _unlowered(holds: tuple[Hold, ...], backend: str) -> Hold | None:
+    """The hold that lets a whole kernel have no code on a backend."""
+    for hold in holds:
+        whole = hold.tracked and not hold.members and hold.covers(backend)
+        if hold.cause == "unlowered" and whole:
+            return hold
+    return None

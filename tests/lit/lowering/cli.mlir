@@ -1,17 +1,23 @@
 // RUN: %lowering passes | %filecheck %s --check-prefix=PASSES
 // PASSES:       verify-declarations
 // PASSES-NEXT:      Check every ``xpu.*`` attribute of the module; the IR stays as it is.
+// PASSES:       scan-launches
 // PASSES:       group-operands
 // PASSES:       select-tier {target=cpu}
 // PASSES:       instantiate {target=cpu tier='' body=''}
 // PASSES:       emit-body {target=cpu}
-// RUN: %lowering passes --json | %python -c "import json, sys; print([(p['name'], p['options']) for p in json.load(sys.stdin)['passes']][3])" | %filecheck %s --check-prefix=PASSES-JSON
+// PASSES:       apply-declarations {target=cpu}
+// RUN: %lowering passes --json | %python -c "import json, sys; print([(p['name'], p['options']) for p in json.load(sys.stdin)['passes']][4])" | %filecheck %s --check-prefix=PASSES-JSON
 // PASSES-JSON: ('instantiate', {'target': 'cpu', 'tier': '', 'body': ''})
 
 // Without a sub-command: compile for this machine's processor, print the table.
 // RUN: %lowering %s | %filecheck %s --check-prefix=TABLE
 // TABLE: kernel {{.*}} member {{.*}} body {{.*}} target {{.*}} tier {{.*}} gates
-// TABLE: gemm {{.*}} 16x16x16_t4x4 {{.*}} cpu_mmt4d {{.*}} cpu:{{.*}} software {{.*}} spill ok, tier ok
+// TABLE: gemm {{.*}} 16x16x16_t4x4 {{.*}} cpu_mmt4d {{.*}} cpu:{{.*}} software {{.*}} a:read b:read c:readwrite {{.*}} ok
+// TABLE: footprint
+// TABLE: registers {{.*}} sgprs {{.*}} spill B {{.*}} static shared B {{.*}} limiter
+// TABLE: absent
+// TABLE: cpu:{{.*}} registers, sgprs, {{.*}} a processor's code has no launch
 
 // Each failure is one line with its place; --json prints the same as an object.
 // RUN: echo "func.func @f( {" >%t.cut.mlir

@@ -39,7 +39,8 @@
 // VULKAN:       util.func public @gemm.repeat(
 
 // Three executables, and host functions that pack on every call or once.
-// CPU-LABEL: module @gemm__4x4x2_t2x2__cpu_mmt4d attributes {xpu.candidate = {body = "cpu_mmt4d"
+// CPU-LABEL: module @gemm__4x4x2_t2x2__cpu_mmt4d attributes {xpu.candidate = {access = [{mode = "read",
+// CPU-SAME:    body = "cpu_mmt4d"
 // CPU-SAME:    launch = {bindings = ["a", "b", "c", "workspace"], constants = ["M", "N", "K", "a.0", "b.0", "c.0"]
 // CPU-SAME:    prepared = {bytes = "4 * max(ceildiv(N, 2) * 2 * K, 1)", operand = "b"}
 // CPU-SAME:    workspace = "4 * max(ceildiv(M, 2) * 2 * K + ceildiv(N, 2) * 2 * K, 1)"
