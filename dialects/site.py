@@ -88,7 +88,7 @@ class Site:
             return ()
         values, result = self.problem.values(), []
         for argument in self.kernel.args:
-            sizes = [values[d] for d in argument.dims]
+            sizes = [values[d] for d in argument.dims] or [1]
             strides = contiguous_strides(sizes)
             if self.strides:
                 names = (f"{argument.name}.{axis}" for axis in range(len(strides)))

@@ -66,6 +66,9 @@ class Session:
     ) -> None:
         """Open packs and device.
 
+        The driver is asked once, here; sessions of one process share its answer when the second is
+        given the ``facts`` of the first.
+
         Raises:
             PackError: a pack that is damaged, or has no code for the device.
             DeviceError: the device cannot be opened.

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dialects.facts import DeviceFacts
+from dialects.facts import DeviceFacts, facts_to_json
 from dialects.manifest import Footprint, KernelEntry, Needs, Record
 from dialects.member import Problem, Tile
 from dialects.operands import OperandGroup
 from facts_files import FOLDER, PATHS, fixture_facts
 from kernel_sources import SMALL, built, records, source
 from lowering.builder import dense
+from lowering.pack import write_pack
 from lowering.target import parse_target
 from records import KERNEL, NATIVE_GROUP, RECORD
+from runtime.cli import main
 from runtime.filter import filter_candidates
 
 LARGE = Tile(m=128, n=128, k=96, thread_m=8, thread_n=8)  # stages 96 KiB in f32
@@ -95,3 +98,31 @@ def test_code_for_one_part_is_judged_for_another(compile_cache: Path) -> None:
     assert large.refusal is not None
     assert (large.refusal.rule, large.refusal.need, large.refusal.limit) == ("R3", 98304, 65536)
     assert small.ok
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda p: p.stem)
+def test_one_pack_is_explained_for_every_part(
+    path: Path, compile_cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of machines that are not here, each candidate with its verdict, rule, need and limit."""
+    targets = [parse_target(t) for t in ("cuda:sm_80", "rocm:gfx1100", "vulkan")]
+    pack = tmp_path / "pack"
+    write_pack(built(source(dense("f32"), SMALL), targets, compile_cache), pack)
+    command = ["explain", str(pack), "--shape", "64x64x64", "--facts", str(path), "--json"]
+    assert main(command) == 0
+    (member,) = json.loads(capsys.readouterr().out)["members"]
+    assert member["target"].startswith(fixture_facts(path.stem).backend)
+    assert (member["verdict"], member["rule"], member["splits"]) == ("ok", None, 1)
+    # The same on a part with less: pruned, and the command says that nothing can run.
+    less = replace(fixture_facts(path.stem), shared_bytes_per_block=64)
+    less = replace(less, shared_bytes_per_block_optin=None)
+    (tmp_path / "less.json").write_text(json.dumps(facts_to_json(less)))
+    command[command.index(str(path))] = str(tmp_path / "less.json")
+    assert main(command) == 1
+    captured = capsys.readouterr()
+    (member,) = json.loads(captured.out)["members"]
+    assert (member["rule"], member["need"], member["limit"]) == ("R3", 128, 64)
+    assert "shared 128 B > 64 B per block (R3)" in captured.err
+    assert main(command[:-1]) == 1
+    table = capsys.readouterr().out
+    assert [name in table for name in ("rule", "need", "limit")] == [True] * 3
