@@ -48,10 +48,12 @@ class Identity:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Launch:
-    """How the code object is launched. ``grid`` are expressions over the sizes.
+class Step:
+    """One launch of an entry of a code object. ``grid`` are expressions over the sizes.
 
-    ``constants`` name the i32 values in order: sizes by name, strides as ``<argument>.<axis>``.
+    ``bindings`` are arguments by name, or ``workspace``. ``constants`` give the i32 values in
+    order: sizes by name, strides as ``<argument>.<axis>``, or an expression over the sizes.
+    ``code_object`` is the file that holds the entry where that is not the record's own.
     """
 
     entry: str
@@ -60,6 +62,19 @@ class Launch:
     dynamic_shared_bytes: int
     bindings: tuple[str, ...]
     constants: tuple[str, ...]
+    code_object: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch(Step):
+    """How the code object is launched; ``then`` are the steps that follow it in the same call."""
+
+    then: tuple[Step, ...] = ()
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Every launch of a call, in order."""
+        return (self, *self.then)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +88,10 @@ class Files:
 
 @dataclass(frozen=True, kw_only=True)
 class Footprint:
-    """What one workgroup takes, read from the artifact; null where the back end reports nothing."""
+    """What one workgroup takes, read from the artifact; null where the back end reports nothing.
+
+    ``sources`` names who said a field when it was not the artifact's reader.
+    """
 
     registers: int | None = None
     sgprs: int | None = None
@@ -86,6 +104,7 @@ class Footprint:
     resident_groups: int | None = None
     feasible_blocks: tuple[int, ...] | None = None
     occupancy_limiter: str | None = None
+    sources: dict[str, str] | None = None
 
     @property
     def shared_bytes(self) -> int | None:
@@ -296,7 +315,8 @@ def _check_kernel(kernel: KernelEntry) -> None:
     for record in kernel.members:
         check_tile(record.tile)
         texts = [record.workspace, record.prepared.bytes if record.prepared else None]
-        texts += (record.launch.grid or ()) if record.launch else ()
+        for step in record.launch.steps if record.launch else ():
+            texts += step.grid or ()
         for text in filter(None, texts):
             _check_names(f"member {record.name}: '{text}'", Expression(text).names, kernel)
         for name, alignment in (record.needs.alignment or {}).items():

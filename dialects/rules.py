@@ -19,6 +19,7 @@ from .occupancy import Residency, residency
 from .operands import contiguous_strides
 from .types import element_type
 
+WIDEST_COPY = 16  # bytes that one copy instruction moves at most
 INDEX_LIMIT = 1 << 31  # elements of one operand: strides and sizes are i32
 
 
@@ -141,9 +142,20 @@ def _feature(case: Case) -> Refusal | None:
 
 
 def _alignment(case: Case) -> Refusal | None:
-    """Sizes and strides that a body's copies need in whole units, all in elements."""
+    """Sizes and strides that a body's copies need in whole units, all in elements.
+
+    ``strides`` may give an argument's own name the bytes by which it starts past a boundary of
+    16; its copies are as wide as the largest need.
+    """
     if case.problem is None or not case.record.needs.alignment:
         return None
+    unit = max(case.record.needs.alignment.values())
+    for argument in case.kernel.args:
+        start = (case.strides or {}).get(argument.name, 0)
+        need = min(unit * element_type(argument.type).bytes, WIDEST_COPY)
+        if start % need:
+            text = f"{argument.name} starts {start} B past a boundary of {need} B"
+            return _refuse("alignment", need, start, text)
     strides = case.strides
     if strides is None:
         strides = dense_strides(case.kernel, case.problem)

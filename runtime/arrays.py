@@ -16,17 +16,21 @@ from dialects.member import MAX_SIZE, Problem
 from dialects.operands import contiguous_strides, operand_span
 from dialects.types import element_type
 
-from .device import Device
 from .dtypes import dtype_of, type_name
+from .executors import Memory
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Shape and outer strides of an operand, in elements; what a launch plan depends on."""
+    """Shape and outer strides of an operand, in elements; what a launch plan depends on.
+
+    ``offset`` is how many bytes past a 16-byte boundary the first element lies.
+    """
 
     type: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    offset: int = 0
 
 
 class DeviceArray:
@@ -34,7 +38,7 @@ class DeviceArray:
 
     __slots__ = ("_keep", "buffer", "device", "layout")
 
-    def __init__(self, device: Device, buffer: Any, layout: Layout, keep: Any = None) -> None:
+    def __init__(self, device: Memory, buffer: Any, layout: Layout, keep: Any = None) -> None:
         self.device, self.buffer, self.layout, self._keep = device, buffer, layout, keep
 
     @property
@@ -112,7 +116,7 @@ def host_memory(buffer: Any) -> np.ndarray:
     return buffer.map().asarray((buffer.byte_length(),), np.dtype(np.uint8))
 
 
-def check_device(array: DeviceArray, device: Device, *, where: str) -> None:
+def check_device(array: DeviceArray, device: Memory, *, where: str) -> None:
     """Refuse arrays of another session: its device is another one, even of the same URI.
 
     Raises:

@@ -54,7 +54,6 @@ def build_parser() -> Parser:
         add_run_options(sub)
         add_json(sub, command)
     bench = commands.add_parser("bench", help="time candidates beside peers, as benchmark data")
-    _pack_and_shape(bench)
     add_run_options(bench)
     add_bench_options(bench)
     add_store_commands(commands.add_parser("store", help="what choices are remembered"))

@@ -9,6 +9,7 @@ from pathlib import Path
 from dialects.errors import UsageError
 
 from . import store
+from .executors import EXECUTORS
 from .planner import Tuning
 from .session import Session
 
@@ -18,11 +19,14 @@ CLI_BUDGET_MS = 20000.0  # a person waits for the answer; the library's default 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
     """Options of every command that chooses and runs."""
     parser.add_argument("--device", default="local-task", metavar="URI")
+    parser.add_argument(
+        "--executor", choices=EXECUTORS, help="who launches the kernels; direct is for CUDA"
+    )
     parser.add_argument("--store", metavar="DIR", help="remember choices here, not in the cache")
     parser.add_argument("--budget-ms", type=float, default=CLI_BUDGET_MS, metavar="MS")
     parser.add_argument("--member", metavar="NAME", help="force a candidate")
     parser.add_argument(
-        "--against", default="numpy,iree_default", metavar="PEERS", help="numpy,iree_default"
+        "--against", default="numpy,iree_default", metavar="PEERS", help="peers, by commas"
     )
 
 
@@ -68,5 +72,10 @@ def session_for(
         raise UsageError(f"--budget-ms must be positive, found {args.budget_ms:g}")
     directory = Path(args.store) if args.store else default_store
     return Session(
-        [pack], device=args.device, store=directory, tuning=tuning, budget_ms=args.budget_ms
+        [pack],
+        device=args.device,
+        executor=args.executor or "iree",
+        store=directory,
+        tuning=tuning,
+        budget_ms=args.budget_ms,
     )

@@ -6,21 +6,22 @@ from dialects.errors import DeviceError
 from dialects.facts import DeviceFacts
 
 from .cpu import read_cpu_facts
+from .cuda import read_cuda_facts
 from .vulkan import read_vulkan_facts
 
 __all__ = ["SCHEMES", "read_facts"]
 
-SCHEMES = ("local-sync", "local-task", "vulkan")
+SCHEMES = ("local-sync", "local-task", "vulkan", "cuda")
 """The schemes of the device URIs that :func:`read_facts` takes."""
 
-_WITHOUT_READER = ("cuda", "hip")
+_WITHOUT_READER = ("hip",)
 
 
 def read_facts(uri: str) -> DeviceFacts:
-    """Ask the driver of one device for its limits: ``local-task``, ``vulkan``, ``vulkan://UUID``.
+    """Ask the driver of one device for its limits: ``local-task``, ``vulkan``, ``cuda://UUID``.
 
     Nothing is remembered, so that a caller decides how often a driver is asked. The URI is IREE's,
-    except that ``vulkan://`` also takes the device's place in IREE's list and a bare UUID.
+    except that the path also takes the device's place in IREE's list and a bare UUID.
 
     Raises:
         DeviceError: a URI of another scheme, or a device that is not there or that failed.
@@ -33,6 +34,8 @@ def read_facts(uri: str) -> DeviceFacts:
             return read_cpu_facts(parallel=scheme == "local-task")
         case "vulkan":
             return read_vulkan_facts(selector)
+        case "cuda":
+            return read_cuda_facts(selector)
     works = ", ".join(SCHEMES)
     if scheme in _WITHOUT_READER:
         raise DeviceError(

@@ -9,6 +9,7 @@ from iree.runtime import get_driver
 from dialects.errors import DeviceError
 from dialects.facts import DeviceFacts, MatrixConfig
 
+from ..selection import select as select_by_path
 from .origin import sourced
 from .vulkan_report import CooperativeRow, Report, read_reports
 
@@ -70,15 +71,7 @@ def select(selector: str, uuids: Sequence[str]) -> str:
     """
     if not uuids:
         raise DeviceError("vulkan: there is no device with Vulkan 1.3 that IREE can use")
-    if not selector:
-        return uuids[0]
-    wanted = selector.removeprefix("GPU-").replace("-", "").lower()
-    if wanted in uuids:
-        return wanted
-    if selector in map(str, range(len(uuids))):
-        return uuids[int(selector)]
-    there = ", ".join(f"{place}: GPU-{uuid}" for place, uuid in enumerate(uuids))
-    raise DeviceError(f"vulkan: no device '{selector}', there are {there}")
+    return select_by_path("vulkan", selector, uuids)
 
 
 def _listed_by_iree() -> list[str]:
