@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 from dialects.errors import DeviceError, OperandError
 from dialects.member import Problem
 
-from ..arrays import DeviceArray, Layout, span_bytes
+from ..arrays import DeviceArray, Layout
 from ..calls import MAX_PLANS, Bind, KernelCall, Plan, PreparedOperand
 from ..planner import KernelRef
 from ..result import Result
 from .code import BoundLaunch, CudaCode
 from .device import CudaBuffer, CudaDevice, foreign_owner, stream_handle
-from .exchange import ALIGNMENT, TORCH_NAMES, adopt, is_self_overlapping, is_torch
+from .exchange import ALIGNMENT, TORCH_NAMES, adopt, held_bytes, is_self_overlapping, is_torch
 
 
 class _Warm(NamedTuple):
@@ -204,7 +204,7 @@ class DirectCall(KernelCall):
         assert plan.bound is not None
         self._warm[key] = _Warm(
             bound=plan.bound,
-            spans=tuple(span_bytes(layout) for layout in plan.keep),
+            spans=tuple(held_bytes(layout) for layout in plan.keep),
             workspace_bytes=plan.workspace_bytes,
             result_shape=plan.keep[-1].shape,
         )
@@ -240,7 +240,7 @@ def _overlap(pointers: Sequence[int], spans: Sequence[int]) -> bool:
     start = pointers[-1]
     end = start + spans[-1]
     inputs = zip(pointers[:-1], spans, strict=False)
-    return any(p < end and start < p + span for p, span in inputs)
+    return any(p < end and start < p + span for p, span in inputs if span)
 
 
 def _check_not_capturing(device: CudaDevice, stream: int, what: str) -> None:

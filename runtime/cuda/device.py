@@ -37,7 +37,7 @@ class CudaBuffer:
 
     def overlaps(self, other: CudaBuffer) -> bool:
         """Whether the two share a byte."""
-        return (
+        return bool(self.nbytes and other.nbytes) and (
             self.pointer < other.pointer + other.nbytes
             and other.pointer < self.pointer + self.nbytes
         )
@@ -75,7 +75,7 @@ class CudaDevice:
             OperandError: a stream that is none.
         """
         self.uri = uri
-        self.driver = driver or open_driver()
+        self.driver = driver or open_driver(uri)
         self.place = find_device(self.driver, uri.partition("://")[2], listed_by_iree())
         self.stream = stream_handle(stream, LEGACY_STREAM)
         self._number = self.driver.call("cuDeviceGet", self.place)

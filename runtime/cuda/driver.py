@@ -103,8 +103,8 @@ class Driver:
             self.call("cuCtxPopCurrent")
 
 
-def open_driver() -> Driver:
-    """The driver of this machine, initialised.
+def open_driver(uri: str) -> Driver:
+    """The driver of this machine, initialised; ``uri`` is the device that it is wanted for.
 
     Raises:
         DeviceError: the package or the driver is missing, or there is no device.
@@ -112,21 +112,16 @@ def open_driver() -> Driver:
     try:
         api = importlib.import_module("cuda.bindings.driver")
     except ImportError:
-        raise DeviceError(f"CUDA needs the package 'cuda-bindings': {INSTALL}") from None
-    return initialised(api)
-
-
-def initialised(api: Any) -> Driver:
-    """The driver behind the bindings, after its first call.
-
-    Raises:
-        DeviceError: no library of the driver, or it finds no device.
-    """
+        text = f"device '{uri}' needs the package 'cuda-bindings': {INSTALL}"
+        raise DeviceError(text) from None
     driver = Driver(api)
     try:
         driver.call("cuInit", 0)
     except (RuntimeError, OSError) as error:  # the bindings load the library now
-        raise DeviceError(f"cuda: the driver is not installed: {error}") from None
+        reason = " ".join(str(error).split())[:240]
+        raise DeviceError(f"device '{uri}': the driver is not installed: {reason}") from None
+    except DeviceError as error:
+        raise DeviceError(f"device '{uri}': {error.message}") from None
     return driver
 
 

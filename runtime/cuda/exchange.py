@@ -173,7 +173,12 @@ def _array(
     )
     if pointer % element_type(type_).bytes:
         raise OperandError(f"address {pointer:#x} is not aligned to an element", where=where)
-    return DeviceArray(device, CudaBuffer(pointer, span_bytes(layout), owner), layout)
+    return DeviceArray(device, CudaBuffer(pointer, held_bytes(layout), owner), layout)
+
+
+def held_bytes(layout: Layout) -> int:
+    """Bytes from the first element to the last; none where there is no element."""
+    return 0 if 0 in layout.shape else span_bytes(layout)
 
 
 def outer_strides(

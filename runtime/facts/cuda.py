@@ -46,7 +46,7 @@ def read_cuda_facts(selector: str = "") -> DeviceFacts:
     Raises:
         DeviceError: no cuda-bindings, no driver, no such device, or a driver that failed.
     """
-    driver = open_driver()
+    driver = open_driver(f"cuda://{selector}" if selector else "cuda")
     place = find_device(driver, selector, listed_by_iree())
     return facts_of(driver, place, nvml())
 
