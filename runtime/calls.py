@@ -88,13 +88,17 @@ class KernelCall:
         self._positional = ref.entry.read_arguments
 
     def __call__(
-        self, *operands: Any, out: Any = None, workspace: DeviceArray | None = None
+        self,
+        *operands: Any,
+        out: Any = None,
+        workspace: DeviceArray | None = None,
+        stream: Any = None,
     ) -> Any:
         """Run the kernel.
 
         Device arrays give a device array and cost no copy; anything else is taken as a host array
         and gives a numpy array. ``out`` receives the result; ``workspace`` is used instead of the
-        session's own.
+        session's own. Only a session with the direct executor takes a ``stream``.
 
         Raises:
             OperandError: an operand of the wrong count, rank, type, byte order or shape.
@@ -102,7 +106,7 @@ class KernelCall:
             DeviceError: the device failed.
         """
         arrays = operands if out is None else (*operands, out)
-        if out is not None and len(operands) == len(self._positional):
+        if out is not None and stream is None and len(operands) == len(self._positional):
             device = self._device
             for array in arrays:
                 if not isinstance(array, DeviceArray) or array.device is not device:
@@ -114,6 +118,8 @@ class KernelCall:
                 if plan is not None and plan.executable is not None and alone:
                     self._launch(plan, buffers, workspace)
                     return out
+        if stream is not None:
+            raise OperandError("a stream is for executor='direct', IREE has its own")
         try:
             return self._general(operands, out, workspace)
         except MemoryError as error:

@@ -172,7 +172,7 @@ def speed_lines(report: RunReport) -> list[str]:
             f"error against float64: {report.max_abs:.3g} (relative {report.relative:.3g})"
         )
     if report.gflops is not None:
-        lines.append(f"{report.gflops:.1f} GFLOP/s ({report.choice.timer} timer)")
+        lines.append(f"{report.gflops:.1f} GFLOP/s ({report.gflops_timer} timer)")
         for name, rate in report.peers.items():
             ratio = f"{rate:.1f} GFLOP/s, ratio {report.gflops / rate:.2f}" if rate else "not run"
             lines.append(f"  {name}: {ratio}")

@@ -275,7 +275,8 @@ class Session:
         key = (kernel, record.full_name)
         with self._lock:
             if key not in self._executables:
-                self._executables[key] = load(self.device, ref.pack, kernel, record)
+                code = self._direct.code(kernel, record) if self._direct is not None else None
+                self._executables[key] = code or load(self.device, ref.pack, kernel, record)
             return self._executables[key]
 
     def reference(self, name: str) -> KernelRef:

@@ -14,7 +14,7 @@ def at(pointer: int, type_: Any, shape: tuple[int, ...], stride: int) -> np.ndar
     dtype = np.dtype(type_)
     count = (shape[0] - 1) * stride + shape[-1] if len(shape) == 2 else shape[0]
     raw = (ctypes.c_uint8 * (max(count, 0) * dtype.itemsize)).from_address(pointer)
-    flat = np.frombuffer(raw, dtype)
+    flat = np.ctypeslib.as_array(raw).view(dtype)
     strides = (stride * dtype.itemsize, dtype.itemsize)
     return np.lib.stride_tricks.as_strided(flat, shape, strides[-len(shape) :])
 

@@ -158,7 +158,7 @@ class FakeCuda:
         return OK, SimpleNamespace(bytes=UUID[:-1] + bytes([UUID[-1] + device]))
 
     def cuDeviceGetName(self, length: int, device: int) -> Any:
-        return OK, b"Some Device".ljust(length, b"\0")
+        return OK, b"Some Device\0".ljust(length)
 
     def cuDeviceTotalMem(self, device: int) -> Any:
         return OK, 8 << 30

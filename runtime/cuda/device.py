@@ -228,8 +228,9 @@ def stream_handle(stream: Any, default: int) -> int:
     if isinstance(stream, int) and not isinstance(stream, bool):
         return stream
     handle = getattr(stream, "cuda_stream", None)  # torch
-    if handle is None and hasattr(stream, "__cuda_stream__"):
-        handle = stream.__cuda_stream__()[1]
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if handle is None and protocol is not None:
+        _, handle = protocol()
     if not isinstance(handle, int):
         raise OperandError(f"expected a CUDA stream, found {type(stream).__name__}")
     return handle

@@ -24,6 +24,7 @@ class DirectSession:
         self._device = device
         self._workspaces = Workspaces(device)
         self._measured: dict[str, KernelRef] = {}
+        self._codes: dict[tuple[str, str], CudaCode] = {}
 
     def call(self, ref: KernelRef, bind: Bind) -> DirectCall:
         """A kernel as a callable."""
@@ -44,9 +45,16 @@ class DirectSession:
             self._measured[name] = replace(ref, entry=replace(ref.entry, members=members))
         return self._measured[name]
 
+    def code(self, kernel: str, record: Record) -> CudaCode | None:
+        """A candidate that was loaded to be measured."""
+        return self._codes.get((kernel, record.full_name))
+
     def _loaded(self, ref: KernelRef, record: Record) -> Record:
+        kernel = ref.entry.kernel
         try:
-            return CudaCode(self._device, ref.pack, ref.entry.kernel, record).measured_record()
+            code = CudaCode(self._device, ref.pack, kernel, record)
+            self._codes[kernel, record.full_name] = code
+            return code.measured_record()
         except DeviceError as error:
             refusal = Refusal(rule="load", need=None, limit=None, message=f"{error.message} (load)")
             return replace(record, refused=record.refused or refusal)

@@ -7,10 +7,10 @@ that a short kernel is not measured by the pace of the host.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
+from time import perf_counter
 from typing import Any, NamedTuple
 
 from dialects.errors import DeviceError
@@ -91,8 +91,8 @@ class _Run(NamedTuple):
 class CudaTimer:
     """Brackets on a stream of its own. Calibrated when the first one is asked for."""
 
-    def __init__(self, device: CudaDevice, clock: Callable[[], float] = time.perf_counter) -> None:
-        self.device, self._clock = device, clock
+    def __init__(self, device: CudaDevice, clock: Callable[[], float] | None = None) -> None:
+        self.device, self._clock = device, clock or perf_counter
         self.stream = device.new_stream()
         l2 = device.attribute("L2_CACHE_SIZE") or 0
         self._scratch = device.allocate(max(SCRATCH_BYTES, SCRATCH_L2 * l2))

@@ -105,7 +105,8 @@ def matmul(a: Any, b: Any, out: Any, *, integers: bool) -> Any:
     def grid(meta: dict[str, int]) -> tuple[int, int]:
         return triton.cdiv(m, meta["BM"]) * triton.cdiv(n, meta["BN"]), count
 
-    _kernel[grid](
+    kernel: Any = _kernel
+    kernel[grid](
         a, b, out,
         m, n, k,
         a.stride(0) if batched else 0, a.stride(-2), a.stride(-1),

@@ -71,7 +71,9 @@ def facts_of(driver: Driver, place: int, library: Any | None) -> DeviceFacts:
     version, version_source = _driver_version(driver, library)
     clocks, clock_sources = _clocks(driver, device, uuid, library)
     wave = driver.attribute("WARP_SIZE", device)
-    numbers = {field: driver.attribute(name, device) for field, name in _LIMITS.items()}
+    numbers: dict[str, Any] = {
+        field: driver.attribute(name, device) for field, name in _LIMITS.items()
+    }
     facts = DeviceFacts(
         source=f"read from the CUDA driver {version}",
         backend="cuda",
@@ -105,7 +107,8 @@ def isa_name(major: int | None, minor: int | None) -> str | None:
 
 
 def _text(raw: bytes | str) -> str:
-    return raw.decode().rstrip("\0") if isinstance(raw, bytes) else raw
+    """What a fixed field holds: a zero byte ends it, whatever follows."""
+    return raw.partition(b"\0")[0].decode() if isinstance(raw, bytes) else raw
 
 
 def _api(driver: Driver) -> str:
@@ -131,9 +134,9 @@ def _driver_version(driver: Driver, library: Any | None) -> tuple[str, str]:
 
 def _clocks(
     driver: Driver, device: Any, uuid: str, library: Any | None
-) -> tuple[dict[str, int | None], dict[str, str]]:
+) -> tuple[dict[str, Any], dict[str, str]]:
     """Clocks and bus width with their sources: the driver's where it has them, else NVML's."""
-    values: dict[str, int | None] = {}
+    values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for field, attribute in (
         ("clock_khz", "CLOCK_RATE"),
