@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -13,6 +14,7 @@ from golden_files import UPDATE, Golden
 from vulkan_device import vulkan_device as name_of_vulkan_device
 
 if TYPE_CHECKING:
+    from fake_cuda import FakeCuda
     from packs import Packs  # loads the compiler, which a machine with a card may lack
 
 
@@ -66,6 +68,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = asked
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test runs once for each ``given_candidate`` or ``given_pack`` of ``--packs``."""
+    if not {"given_candidate", "given_pack"} & set(metafunc.fixturenames):
+        return
+    from device_packs import find_candidates, find_packs
+
+    folder = metafunc.config.getoption("--packs")
+    packs = find_packs(Path(folder)) if folder else []
+    if "given_candidate" in metafunc.fixturenames:
+        found = find_candidates(packs, "cuda")
+        metafunc.parametrize("given_candidate", found, ids=[c.id for c in found])
+    if "given_pack" in metafunc.fixturenames:
+        packs = [p for p in packs if find_candidates([p], "cuda")]
+        metafunc.parametrize("given_pack", packs, ids=[p.path.name for p in packs])
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip what needs a device or a patience that this run does not have."""
     for marker in item.iter_markers("device"):
@@ -97,6 +115,33 @@ def packs(tmp_path_factory: pytest.TempPathFactory, compile_cache: Path) -> Pack
     from packs import build_packs
 
     return build_packs(tmp_path_factory.mktemp("packs"), compile_cache)
+
+
+@pytest.fixture(scope="session")
+def cuda_pack(tmp_path_factory: pytest.TempPathFactory, compile_cache: Path) -> Path:
+    """A pack of two members for a CUDA ISA, of f16 operands and an f32 result."""
+    from packs import SAMPLES, build_pack, with_few_members
+
+    folder = tmp_path_factory.mktemp("cuda-pack")
+    sample = Path(__file__).parent.parent / "samples" / SAMPLES["matmul_f16"]
+    kept = {'backends = ["cuda", "rocm", "vulkan"]': 1, "": 1}
+    (folder / "source.mlir").write_text(with_few_members(sample.read_text(), kept))
+    build_pack(folder / "source.mlir", folder / "pack", compile_cache, ("cuda:sm_90a",))
+    return folder / "pack"
+
+
+@pytest.fixture
+def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    """The CUDA driver that is found, in Python; torch and the management library are not there."""
+    from cuda_arrays import gemm
+    from fake_cuda import FakeCuda
+
+    fake = FakeCuda()
+    fake.kernels["gemm"] = gemm
+    monkeypatch.setitem(sys.modules, "cuda.bindings.driver", fake)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    return fake
 
 
 @pytest.fixture

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+
+from runtime import Session
 
 
 def at(pointer: int, type_: Any, shape: tuple[int, ...], stride: int) -> np.ndarray:
@@ -100,3 +103,15 @@ def fake_torch() -> ModuleType:
 
     torch.empty = empty  # type: ignore[attr-defined]
     return torch
+
+
+def direct(pack: Path) -> Session:
+    """A direct session on the default stream."""
+    return Session(pack, device="cuda", executor="direct", tuning="off")
+
+
+def matrices(m: int = 37, n: int = 130, k: int = 15) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Small integers, and what they must give."""
+    rng = np.random.default_rng(m + n + k)
+    a, b = (rng.integers(-3, 4, shape).astype(np.float16) for shape in ((m, k), (k, n)))
+    return a, b, a.astype(np.float32) @ b.astype(np.float32)

@@ -37,6 +37,7 @@ AWKWARD = (
     (520, 1032, 264),
     (129, 512, 64),
 )
+SHAPE = (136, 264, 72)  # one that every body takes: all multiples of 8
 PADDING = 24  # elements between rows of a strided operand: a multiple of 8, of no power of two
 
 
@@ -187,3 +188,8 @@ def expected_of(kernel: KernelEntry, operands: Sequence[np.ndarray]) -> np.ndarr
     names = [a.name for a in kernel.read_arguments]
     value = evaluate(kernel.contraction, dict(zip(names, operands, strict=True)))
     return value.astype(dtype_of(kernel.result.type))
+
+
+def sized(dims: tuple[str, ...], mnk: tuple[int, int, int] = SHAPE) -> Problem:
+    """The problem of these sizes, three of them where the kernel has a batch."""
+    return Problem(dims=dims, sizes=(*((3,) if len(dims) == 4 else ()), *mnk))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +14,7 @@ from cuda_arrays import at, gemm
 from dialects.errors import DeviceError
 from dialects.member import Problem
 from fake_cuda import FakeCuda
-from packs import build_pack, kernel_of, with_few_members
+from packs import kernel_of
 from runtime import cli
 from runtime.cuda.clock import CudaClock, moved_bytes
 from runtime.cuda.peers import cublas_products, working_product
@@ -24,30 +23,14 @@ from runtime.pack import open_pack
 from runtime.proof import make_case
 from runtime.worker import Worker
 
-KEPT = {'backends = ["cuda", "rocm", "vulkan"]': 1, "": 1}
 SIZES = (37, 130, 15)
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory, compile_cache: Path) -> Path:
-    """A pack of two members for a CUDA ISA."""
-    folder = tmp_path_factory.mktemp("cuda-clock")
-    source = Path(__file__).parent.parent / "samples/02_matmul_f16.mlir"
-    (folder / "f16.mlir").write_text(with_few_members(source.read_text(), KEPT))
-    build_pack(folder / "f16.mlir", folder / "pack", compile_cache, ("cuda:sm_90a",))
-    return folder / "pack"
-
-
 @pytest.fixture
-def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+def cuda(fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     """The driver that is found, whose made-up clock is the host's too."""
-    fake = FakeCuda()
-    fake.kernels["gemm"] = gemm
-    monkeypatch.setitem(sys.modules, "cuda.bindings.driver", fake)
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.setattr("runtime.cuda.timer.perf_counter", fake.clock)
-    return fake
+    monkeypatch.setattr("runtime.cuda.timer.perf_counter", fake_cuda.clock)
+    return fake_cuda
 
 
 def trial(pack: Path, budget_ms: float = 1e6) -> list[dict[str, Any]]:
@@ -67,40 +50,40 @@ def trial(pack: Path, budget_ms: float = 1e6) -> list[dict[str, Any]]:
     return events
 
 
-def test_a_worker_times_by_the_device(built: Path, cuda: FakeCuda) -> None:
-    *_, end = trial(built)
+def test_a_worker_times_by_the_device(cuda_pack: Path, cuda: FakeCuda) -> None:
+    *_, end = trial(cuda_pack)
     assert end["end"] == "complete"
     assert end["timer"] == "device"
-    names = [r.full_name for r in kernel_of(built).members]
+    names = [r.full_name for r in kernel_of(cuda_pack).members]
     assert list(end["samples"]) == names
     for times in end["samples"].values():
         assert times == pytest.approx([10.0] * 5, rel=5e-3)
 
 
-def test_a_wrong_candidate_is_not_timed(built: Path, cuda: FakeCuda) -> None:
+def test_a_wrong_candidate_is_not_timed(cuda_pack: Path, cuda: FakeCuda) -> None:
     def wrong(*arguments: int) -> None:
         gemm(*arguments)
         at(arguments[2], np.float32, (1,), 1)[0] += 1
 
     cuda.kernels["gemm"] = wrong
-    events = trial(built)
+    events = trial(cuda_pack)
     failed = [e for e in events if "failed" in e]
     assert len(failed) == 2
     assert events[-1]["samples"] == {}
 
 
-def test_a_reading_faster_than_the_memory_is_refused(built: Path, cuda: FakeCuda) -> None:
+def test_a_reading_faster_than_the_memory_is_refused(cuda_pack: Path, cuda: FakeCuda) -> None:
     """A memory of 1 kHz and 8 bits: the operands alone would take minutes."""
     cuda.attributes |= {"MEMORY_CLOCK_RATE": 1, "GLOBAL_MEMORY_BUS_WIDTH": 8, "L2_CACHE_SIZE": 64}
-    events = trial(built)
+    events = trial(cuda_pack)
     reasons = [e["reason"] for e in events if "failed" in e]
     assert len(reasons) == 2
     assert "a reading of 10.00 us is faster than the memory allows" in reasons[0]
 
 
-def test_cold_operands_rotate_through_more_than_the_cache(built: Path, cuda: FakeCuda) -> None:
+def test_cold_operands_rotate_through_more_than_the_cache(cuda_pack: Path, cuda: FakeCuda) -> None:
     clock = CudaClock("cuda", cold=True)
-    pack = open_pack(built)
+    pack = open_pack(cuda_pack)
     kernel = pack.kernel("matmul_f16")
     case = make_case(clock.device, kernel, Problem(dims=kernel.dims, sizes=SIZES))
     cuda.launches.clear()
@@ -114,8 +97,8 @@ def test_cold_operands_rotate_through_more_than_the_cache(built: Path, cuda: Fak
     assert len({launch[-1][0] for launch in cuda.launches[-20:]}) == 1
 
 
-def test_the_bytes_that_a_launch_must_move(built: Path) -> None:
-    kernel = kernel_of(built)
+def test_the_bytes_that_a_launch_must_move(cuda_pack: Path) -> None:
+    kernel = kernel_of(cuda_pack)
     m, n, k = SIZES
     assert moved_bytes(kernel, Problem(dims=kernel.dims, sizes=SIZES)) == (
         2 * m * k + 2 * k * n + 4 * m * n
@@ -123,10 +106,10 @@ def test_the_bytes_that_a_launch_must_move(built: Path) -> None:
 
 
 def test_bench_times_every_candidate_by_events(
-    built: Path, cuda: FakeCuda, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cuda_pack: Path, cuda: FakeCuda, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Several shapes in one command; a peer that cannot run is noted and leaves no row."""
-    command = ["bench", str(built), "--device", "cuda", "--all", "--against", "cublas"]
+    command = ["bench", str(cuda_pack), "--device", "cuda", "--all", "--against", "cublas"]
     file = tmp_path / "data.json"
     shapes = ["--shape", "37x130x15", "--shape", "64x64x64,8x8x8"]
     assert cli.main([*command, *shapes, "--out", str(file)]) == 0
@@ -144,10 +127,10 @@ def test_bench_times_every_candidate_by_events(
 
 
 def test_bench_leaves_a_wrong_candidate_out_and_fails(
-    built: Path, cuda: FakeCuda, capsys: pytest.CaptureFixture[str]
+    cuda_pack: Path, cuda: FakeCuda, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The rows of the right ones are there all the same."""
-    first = kernel_of(built).members[0].launch
+    first = kernel_of(cuda_pack).members[0].launch
     assert first is not None
 
     def one_wrong(a: int, b: int, c: int, *sizes: int) -> None:
@@ -155,7 +138,7 @@ def test_bench_leaves_a_wrong_candidate_out_and_fails(
             gemm(a, b, c, *sizes)
 
     cuda.kernels["gemm"] = one_wrong
-    command = ["bench", str(built), "--device", "cuda", "--all", "--against", "", "--json"]
+    command = ["bench", str(cuda_pack), "--device", "cuda", "--all", "--against", "", "--json"]
     assert cli.main([*command, "--shape", "37x130x15"]) == 1
     said = capsys.readouterr()
     assert [r["shape"] for r in json.loads(said.out)["rows"]] == [[37, 130, 15]]
@@ -185,9 +168,9 @@ class Products:
         return "product"
 
 
-def test_the_vendor_library_has_the_same_result_type(built: Path) -> None:
+def test_the_vendor_library_has_the_same_result_type(cuda_pack: Path) -> None:
     """Of the ways that releases of torch know, the first that runs."""
-    contraction = kernel_of(built).contraction
+    contraction = kernel_of(cuda_pack).contraction
     held: Any = {
         "a": np.zeros((4, 6), np.float16),
         "b": np.zeros((6, 8), np.float16),
