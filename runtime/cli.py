@@ -125,7 +125,7 @@ def run_and_report(
     entry = _entry(open_pack(pack), kernel)
     name = entry.kernel
     problem(name, entry.dims, sizes)
-    with session_for(pack, args, default_store()) as session:
+    with session_for(pack, args, default_store) as session:
         if args.member:
             session.override(name, args.member)
         with streams.progress("measuring", None):
@@ -189,7 +189,7 @@ def _tune(args: argparse.Namespace, streams: Streams) -> int:
     name = _entry(open_pack(args.pack), args.kernel).kernel
     sizes = parse_shape(args.shape)
     with (
-        session_for(args.pack, args, default_store()) as session,
+        session_for(args.pack, args, default_store) as session,
         streams.progress("measuring", None),
     ):
         choice = session.choose(name, *sizes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dialects.errors import UsageError
@@ -57,7 +57,7 @@ def kernel_name(names: Sequence[str], asked: str | None) -> str:
 def session_for(
     pack: Path | str,
     args: argparse.Namespace,
-    default_store: Path | None,
+    default_store: Callable[[], Path] | None,
     tuning: Tuning = "first_use",
 ) -> Session:
     """A session with the device, budget and store of the arguments.
@@ -70,7 +70,8 @@ def session_for(
         store.check_directory(Path(args.store))
     if not args.budget_ms > 0:
         raise UsageError(f"--budget-ms must be positive, found {args.budget_ms:g}")
-    directory = Path(args.store) if args.store else default_store
+    otherwise = default_store() if default_store is not None and not args.store else None
+    directory = Path(args.store) if args.store else otherwise
     return Session(
         [pack],
         device=args.device,

@@ -45,34 +45,41 @@ def facts() -> DeviceFacts:
     return read_facts("cuda")
 
 
+class Devices(dict[str, Memory]):
+    """The card by executor, each opened when it is first asked for."""
+
+    def __missing__(self, executor: Any) -> Memory:
+        self[executor] = open_device("cuda", executor)
+        return self[executor]
+
+
 @pytest.fixture(scope="module")
-def devices() -> dict[str, Memory]:
+def devices() -> Devices:
     """The card, once for each executor."""
-    return {executor: open_device("cuda", executor) for executor in EXECUTORS}
+    return Devices()
 
 
-def loaded(devices: dict[str, Memory], candidate: Candidate) -> dict[str, Launchable]:
-    """The candidate, once for each executor."""
-    name = candidate.kernel.kernel
-    return {e: load(d, candidate.pack, name, candidate.record) for e, d in devices.items()}
+def loaded(device: Memory, candidate: Candidate) -> Launchable:
+    """The candidate on a device."""
+    return load(device, candidate.pack, candidate.kernel.kernel, candidate.record)
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_candidate_is_exact_at_awkward_sizes(
-    given_candidate: Candidate, executor: str, devices: dict[str, Memory], facts: DeviceFacts
+    given_candidate: Candidate, executor: str, devices: Devices, facts: DeviceFacts
 ) -> None:
     """Small integers on a poisoned output: tiles cut on every side, no K, all elements compared."""
     at = problems(given_candidate, facts)
     assert at
-    code = loaded(devices, given_candidate)[executor]
+    code = loaded(devices[executor], given_candidate)
     assert wrong(devices[executor], code, given_candidate.kernel, at) == []
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_candidate_leaves_gaps_between_rows_alone(
-    given_candidate: Candidate, executor: str, devices: dict[str, Memory], facts: DeviceFacts
+    given_candidate: Candidate, executor: str, devices: Devices, facts: DeviceFacts
 ) -> None:
-    code = loaded(devices, given_candidate)[executor]
+    code = loaded(devices[executor], given_candidate)
     found, tried = [], 0
     for at in problems(given_candidate, facts):
         strides = strides_by_name(
@@ -87,26 +94,25 @@ def test_a_candidate_leaves_gaps_between_rows_alone(
 
 
 def test_both_executors_give_the_same_bits(
-    given_candidate: Candidate, devices: dict[str, Memory], facts: DeviceFacts
+    given_candidate: Candidate, devices: Devices, facts: DeviceFacts
 ) -> None:
     """On normal floats, whose rounding would show another order of additions."""
-    codes = loaded(devices, given_candidate)
+    kernel = given_candidate.kernel
+    codes = {e: loaded(devices[e], given_candidate) for e in EXECUTORS}
     for at in problems(given_candidate, facts):
         results = [
-            run_case(
-                device, codes[e], make_case(device, given_candidate.kernel, at, integers=False)
-            )
-            for e, device in devices.items()
+            run_case(devices[e], codes[e], make_case(devices[e], kernel, at, integers=False))
+            for e in EXECUTORS
         ]
         assert results[0].tobytes() == results[1].tobytes(), at.text
 
 
 @pytest.mark.full
 def test_thousands_of_launches_give_the_same_bits(
-    given_candidate: Candidate, devices: dict[str, Memory]
+    given_candidate: Candidate, devices: Devices
 ) -> None:
     device = devices["direct"]
-    code = loaded(devices, given_candidate)["direct"]
+    code = loaded(device, given_candidate)
     case = make_case(
         device, given_candidate.kernel, sized(given_candidate.kernel.dims), integers=False
     )

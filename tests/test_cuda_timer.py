@@ -56,11 +56,12 @@ def test_a_clock_that_cannot_be_reconciled_is_refused(rate: float) -> None:
         _ = timer(cuda).scale
 
 
-def test_the_slope_leaves_out_what_entering_costs() -> None:
-    readings = [(0.001 + 8e-5, 8e-5, 0.001 + 72e-5, 72e-5)] * 5
-    assert scale_of(readings) == 1.0
+def test_the_slope_leaves_out_what_entering_and_interrupts_cost() -> None:
+    few = [(0.001 + 8e-5, 8e-5), (0.05, 8e-5)]
+    many = [(0.09, 72e-5), (0.001 + 72e-5, 72e-5)]
+    assert scale_of(few, many) == 1.0
     with pytest.raises(DeviceError):
-        scale_of([])
+        scale_of(many, few)
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ class _Warm(NamedTuple):
     spans: tuple[int, ...]
     workspace_bytes: int
     result_shape: tuple[int, ...]
+    keep: tuple[Any, ...]  # what the key names by identity
 
 
 class Workspaces:
@@ -86,12 +87,10 @@ class DirectCall(KernelCall):
             LaunchRefused: no member can run these sizes here.
             DeviceError: the device failed, or a first call came while its stream is captured.
         """
-        handle = stream_handle(stream, self._cuda.stream)
-        given = [o.array if o.__class__ is PreparedOperand else o for o in operands]
-        if out is not None:
-            given.append(out)
-        key, pointers = _look(given)
-        warm = self._warm.get(key) if key is not None and workspace is None else None
+        handle = self._cuda.stream if stream is None else stream_handle(stream, 0)
+        given = list(operands) if out is None else [*operands, out]
+        key, pointers = _look(given, self._cuda)
+        warm = self._warm.get(key) if workspace is None else None
         if warm is None:
             return self._cold(given, out is not None, workspace, handle, key)
         result = given[-1]
@@ -117,6 +116,7 @@ class DirectCall(KernelCall):
     ) -> Any:
         """With every check, and a plan where there is none yet."""
         _check_not_capturing(self._cuda, stream, f"the first call of kernel '{self._name}'")
+        given = [o.array if isinstance(o, PreparedOperand) else o for o in given]
         arrays = self._adopted(given, stream)
         inputs, out = (arrays[:-1], arrays[-1]) if has_out else (arrays, None)
         inputs, out = self._counted(inputs, out)
@@ -129,7 +129,7 @@ class DirectCall(KernelCall):
             self._enqueue(plan, buffers, workspace, stream)
             here = all(isinstance(a, DeviceArray) for a in arrays)
             if here and key is not None and (out is not None or _torch_of(inputs)):
-                self._keep_warm(key, plan)
+                self._keep_warm(key, plan, [a.layout for a in given if isinstance(a, DeviceArray)])
         finished = result.finish()
         if not isinstance(finished, DeviceArray):
             return finished
@@ -198,7 +198,7 @@ class DirectCall(KernelCall):
             raise OperandError("is an operand or the result too", where=where)
         return held
 
-    def _keep_warm(self, key: Any, plan: Plan) -> None:
+    def _keep_warm(self, key: Any, plan: Plan, layouts: Sequence[Layout]) -> None:
         if len(self._warm) >= MAX_PLANS:
             self._warm = {}
         assert plan.bound is not None
@@ -207,6 +207,7 @@ class DirectCall(KernelCall):
             spans=tuple(held_bytes(layout) for layout in plan.keep),
             workspace_bytes=plan.workspace_bytes,
             result_shape=plan.keep[-1].shape,
+            keep=tuple(layouts),
         )
 
 
@@ -216,20 +217,29 @@ def _torch_of(arrays: Sequence[Any]) -> list[Any]:
     return [o for o in owners if is_torch(o)]
 
 
-def _look(arrays: Sequence[Any]) -> tuple[Any, list[int]]:
-    """What a plan depends on, and each array's address; no key where that takes longer."""
+def _look(arrays: Sequence[Any], device: CudaDevice) -> tuple[Any, list[int]]:
+    """What a plan depends on, and each array's address; no key where that takes longer.
+
+    A layout of ours goes by its identity, which a plan keeps alive.
+    """
     key: list[Any] = []
     pointers: list[int] = []
     for array in arrays:
         kind = array.__class__
+        if kind is PreparedOperand:
+            array = array.array
+            kind = array.__class__
         if kind is DeviceArray:
+            if array.device is not device:
+                return None, []
             pointers.append(array.buffer.pointer)
-            key.append((array.device, array.layout))
-        elif hasattr(kind, "data_ptr") and not array.requires_grad:
+            key.append(id(array.layout))
+        elif hasattr(kind, "data_ptr"):
+            if array.requires_grad:
+                return None, []
             pointer = array.data_ptr()
             pointers.append(pointer)
-            offset = pointer % ALIGNMENT
-            key.append((array.dtype, array.shape, array.stride(), array.device, offset))
+            key += (array.dtype, array.shape, array.stride(), array.device, pointer % ALIGNMENT)
         else:
             return None, []
     return tuple(key), pointers
@@ -239,8 +249,11 @@ def _overlap(pointers: Sequence[int], spans: Sequence[int]) -> bool:
     """Whether the last array shares memory with another one."""
     start = pointers[-1]
     end = start + spans[-1]
-    inputs = zip(pointers[:-1], spans, strict=False)
-    return any(p < end and start < p + span for p, span in inputs if span)
+    for place in range(len(pointers) - 1):
+        pointer = pointers[place]
+        if pointer < end and spans[place] and start < pointer + spans[place]:
+            return True
+    return False
 
 
 def _check_not_capturing(device: CudaDevice, stream: int, what: str) -> None:

@@ -57,16 +57,16 @@ class BoundLaunch:
         """
         if self._device.is_current():
             self._submit(pointers, stream)
-            return
-        with self._device.current():
-            self._submit(pointers, stream)
+        else:
+            with self._device.current():
+                self._submit(pointers, stream)
 
     def _submit(self, pointers: Sequence[int], stream: int) -> None:
         with self._lock:
-            for bound in self._stages:
-                bound.write(*[pointers[p] for p in bound.places])
-                (status,) = bound.start(stream, bound.parameters, 0)
-                if status != self._success:
+            for write, places, start, parameters, _ in self._stages:
+                write(*[pointers[p] for p in places])
+                (status,) = start(stream, parameters, 0)
+                if status is not self._success and status != self._success:
                     reason = self._device.driver.reason(status)
                     raise DeviceError(f"cuLaunchKernel: {reason}", where=self._device.uri)
 

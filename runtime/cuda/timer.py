@@ -21,7 +21,7 @@ from .device import CudaDevice
 
 LEAST_SCALE, MOST_SCALE = 0.5, 2.0
 SNAP = 0.005  # a scale this near to 1 is 1
-FEW, MANY, REPEATS = 8, 72, 5  # fills of a calibration, whose difference is what counts
+FEW, MANY, REPEATS = 8, 72, 7  # fills of a calibration, whose difference is what counts
 SCRATCH_BYTES = 64 << 20
 SCRATCH_L2 = 4  # times the second-level cache, so that a fill leaves nothing else in it
 MARGIN = 1.5
@@ -31,22 +31,20 @@ DOUBLE_RATE = 2  # transfers a clock of the memory (GDDR, HBM)
 
 Enqueue = Callable[[int], object]
 """Puts launch number i on the timer's stream."""
+_Reading = tuple[float, float]
 
 
-def scale_of(readings: Sequence[tuple[float, float, float, float]]) -> float:
-    """Host seconds a device second, from readings of (host, device) for few and for many fills.
+def scale_of(few: Sequence[_Reading], many: Sequence[_Reading]) -> float:
+    """Host seconds a device second, from (host, device) seconds of few and of many fills.
 
-    The slope leaves out what entering and waiting cost.
+    The slope leaves out what entering and waiting cost; of each the quickest counts, since the
+    host is interrupted now and then.
 
     Raises:
         DeviceError: the two clocks cannot be reconciled.
     """
-    slopes = [
-        (host2 - host1) / (device2 - device1)
-        for host1, device1, host2, device2 in readings
-        if device2 > device1
-    ]
-    scale = median(slopes) if slopes else 0.0
+    (host1, device1), (host2, device2) = min(few), min(many)
+    scale = (host2 - host1) / (device2 - device1) if device2 > device1 else 0.0
     if not LEAST_SCALE <= scale <= MOST_SCALE:
         raise DeviceError(
             f"the device's clock runs at {scale:.3g} of the host's, "
@@ -113,9 +111,12 @@ class CudaTimer:
         if self._scale is None:
             with self.device.current():
                 self._fills(FEW)
-                readings = [(*self._reading(FEW), *self._reading(MANY)) for _ in range(REPEATS)]
-            self._scale = scale_of(readings)
-            self._fill_s = median(r[3] for r in readings) / MANY
+                few, many = zip(
+                    *[(self._reading(FEW), self._reading(MANY)) for _ in range(REPEATS)],
+                    strict=True,
+                )
+            self._fill_s = median(device for _, device in many) / MANY
+            self._scale = scale_of(few, many)
         return self._scale
 
     def bracket(self, enqueue: Enqueue, *, cold: bool = False) -> Bracket:
