@@ -21,7 +21,7 @@ from .device import CudaDevice
 
 LEAST_SCALE, MOST_SCALE = 0.5, 2.0
 SNAP = 0.005  # a scale this near to 1 is 1
-FEW, MANY, REPEATS = 8, 72, 7  # fills of a calibration, whose difference is what counts
+FEW, MANY, REPEATS = 8, 72, 15  # fills of a calibration, whose difference is what counts
 SCRATCH_BYTES = 64 << 20
 SCRATCH_L2 = 4  # times the second-level cache, so that a fill leaves nothing else in it
 MARGIN = 1.5
