@@ -120,7 +120,10 @@ class Files:
 
 @dataclass(frozen=True, kw_only=True)
 class Footprint:
-    """What one workgroup takes, read from the artifact; null where the back end reports nothing."""
+    """What one workgroup takes, read from the artifact; null where the back end reports nothing.
+
+    ``sources`` names who said a field when it was not the artifact's reader.
+    """
 
     registers: int | None = None
     sgprs: int | None = None
@@ -133,6 +136,7 @@ class Footprint:
     resident_groups: int | None = None
     feasible_blocks: tuple[int, ...] | None = None
     occupancy_limiter: str | None = None
+    sources: dict[str, str] | None = None
 
     @property
     def shared_bytes(self) -> int | None:

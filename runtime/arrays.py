@@ -16,8 +16,8 @@ from dialects.member import MAX_SIZE, Problem
 from dialects.operands import contiguous_strides, operand_span
 from dialects.types import element_type
 
-from .device import Device
 from .dtypes import dtype_of, type_name
+from .executors import Memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class DeviceArray:
 
     __slots__ = ("_keep", "buffer", "device", "layout")
 
-    def __init__(self, device: Device, buffer: Any, layout: Layout, keep: Any = None) -> None:
+    def __init__(self, device: Memory, buffer: Any, layout: Layout, keep: Any = None) -> None:
         self.device, self.buffer, self.layout, self._keep = device, buffer, layout, keep
 
     @property
@@ -116,7 +116,7 @@ def host_memory(buffer: Any) -> np.ndarray:
     return buffer.map().asarray((buffer.byte_length(),), np.dtype(np.uint8))
 
 
-def check_device(array: DeviceArray, device: Device, *, where: str) -> None:
+def check_device(array: DeviceArray, device: Memory, *, where: str) -> None:
     """Refuse arrays of another session: its device is another one, even of the same URI.
 
     Raises:

@@ -18,7 +18,8 @@ from dialects.types import element_type
 from .compare import Arm, Timing, calls, interleave
 from .device import Device
 from .dtypes import dtype_of
-from .execute import Executable, PeerModule
+from .execute import PeerModule
+from .executors import Launchable, Memory
 from .pack import Pack
 from .planner import Choice, KernelRef
 from .proof import Case, make_case, run_case
@@ -147,7 +148,7 @@ def epsilon(type_name: str) -> float:
     return float(ml_dtypes.finfo(dtype_of(type_name)).eps) if floating else 0.0
 
 
-def our_arm(device: Device, executable: Executable, case: Case) -> Arm:
+def our_arm(device: Memory, executable: Launchable, case: Case) -> Arm:
     """Calls of a candidate back to back, without the cost of entering the function."""
     record = executable.record
     space = None
@@ -165,7 +166,7 @@ def our_arm(device: Device, executable: Executable, case: Case) -> Arm:
 
 
 def _timings(
-    device: Device, ref: KernelRef, executable: Executable, case: Case, peers: Sequence[str]
+    device: Memory, ref: KernelRef, executable: Launchable, case: Case, peers: Sequence[str]
 ) -> dict[str, Timing]:
     arms: dict[str, Arm] = {"ours": our_arm(device, executable, case)}
     for peer in peers:
@@ -176,11 +177,13 @@ def _timings(
 
 
 def peer_arm(
-    device: Device, pack: Pack, entry: KernelEntry, record: Record, case: Case, peer: str
+    device: Memory, pack: Pack, entry: KernelEntry, record: Record, case: Case, peer: str
 ) -> Arm | None:
     """A peer's calls; None when the pack holds none for this target or the device refuses it."""
     if peer == "numpy":
         return _numpy_arm(entry.contraction, case)
+    if not isinstance(device, Device):
+        return None
     found = next(
         (p for p in entry.peers if p.name == peer and p.target == record.identity.target), None
     )

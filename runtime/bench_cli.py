@@ -13,36 +13,44 @@ from dialects.manifest import Record
 from dialects.member import problem
 
 from .benchmark import PEERS, Row, benchmark, benchmark_json
-from .console import OK, Streams, add_json, parse_shape
+from .console import FAILED, OK, Streams, add_json, parse_shape
 from .files import describe, write_product
-from .run_options import kernel_name, peer_names, session_for
+from .run_options import peer_names, session_for
 from .session import Session
 
 
 def add_bench_options(parser: argparse.ArgumentParser) -> None:
-    """Options of ``bench`` alone; ``--shape`` may list several, separated by commas."""
+    """Options of ``bench`` alone; shapes and kernels may be several, separated by commas."""
+    parser.add_argument("pack", metavar="PACK")
+    parser.add_argument(
+        "--shape", required=True, action="append", metavar="MxNxK", help="may be given again"
+    )
+    parser.add_argument("--kernel", metavar="NAMES", help="left out, all that have such shapes")
     parser.add_argument("--all", action="store_true", help="every candidate, not the winner only")
-    parser.add_argument("--write", metavar="FILE", help="write the benchmark data here")
+    parser.add_argument("--body", metavar="NAMES", help="with --all, only these bodies")
+    parser.add_argument(
+        "--write", "--out", dest="write", metavar="FILE", help="write the benchmark data here"
+    )
     add_json(parser, _bench)
 
 
 def _bench(args: argparse.Namespace, streams: Streams) -> int:
     if args.write and not Path(args.write).parent.is_dir():
         raise UsageError("no such directory", where=str(Path(args.write).parent))
+    if args.body and not args.all:
+        raise UsageError("--body chooses among all candidates: give --all too")
     peers = peer_names(args, PEERS)
+    if args.executor is None and args.device.partition(":")[0] == "cuda":
+        args.executor = "direct"  # whose launches the device's own clock can time
     rows: list[Row] = []
+    wrong: list[str] = []
     tuning = "off" if args.all else "first_use"
     with session_for(args.pack, args, None, tuning) as session:
-        name = kernel_name(session.kernels, args.kernel)
-        if args.member:
-            session.override(name, args.member)
-        shapes = [parse_shape(text) for text in args.shape.split(",")]
-        for sizes in shapes:
-            problem(name, session.reference(name).entry.dims, sizes)
+        cases = _cases(session, args)
         with streams.progress("measuring", None) as step:
-            for sizes in shapes:
-                records = _records(session, name, sizes, every=args.all)
-                rows += benchmark(session, name, sizes, peers, records, step)
+            for name, sizes in cases:
+                records = _records(session, name, sizes, args)
+                rows += benchmark(session, name, sizes, peers, records, step, streams.note, wrong)
         data = benchmark_json(session, rows)
     if args.write:
         try:
@@ -53,15 +61,48 @@ def _bench(args: argparse.Namespace, streams: Streams) -> int:
         streams.json(data)
     else:
         streams.table(_table(rows))
-    return OK
+    for text in wrong:
+        streams.note(f"error: {text}")
+    return FAILED if wrong else OK
 
 
-def _records(session: Session, kernel: str, sizes: tuple[int, ...], *, every: bool) -> list[Record]:
-    """The chosen candidate, or every one that can run; choosing refuses when none can."""
+def _cases(session: Session, args: argparse.Namespace) -> list[tuple[str, tuple[int, ...]]]:
+    """Every kernel at every shape that has as many sizes, checked before anything is timed."""
+    shapes = [parse_shape(text) for texts in args.shape for text in texts.split(",")]
+    names = args.kernel.split(",") if args.kernel else list(session.kernels)
+    cases = []
+    for sizes in shapes:
+        fitting = [n for n in names if len(session.reference(n).entry.dims) == len(sizes)]
+        for name in fitting or names[:1]:
+            problem(name, session.reference(name).entry.dims, sizes)
+            cases.append((name, sizes))
+    for name in dict.fromkeys(name for name, _ in cases):
+        if args.member:
+            session.override(name, args.member)
+    return cases
+
+
+def _records(
+    session: Session, kernel: str, sizes: tuple[int, ...], args: argparse.Namespace
+) -> list[Record]:
+    """The chosen candidate, or every one that can run; choosing refuses when none can.
+
+    Raises:
+        UsageError: no candidate that can run is of a body that was asked for.
+    """
     chosen = session.choose(kernel, *sizes)
-    if not every:
+    if not args.all:
         return [chosen.record]
-    return [v.record for v in chosen.verdicts if v.ok]
+    bodies = args.body.split(",") if args.body else None
+    found = [
+        v.record
+        for v in chosen.verdicts
+        if v.ok and (bodies is None or v.record.identity.body in bodies)
+    ]
+    if not found:
+        there = sorted({v.record.identity.body for v in chosen.verdicts if v.ok})
+        raise UsageError(f"kernel '{kernel}' has no body {args.body} here, has {', '.join(there)}")
+    return found
 
 
 def _table(rows: list[Row]) -> Table:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import importlib
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -13,23 +12,27 @@ from typing import Any
 from dialects.errors import DeviceError, ProblemError
 from dialects.manifest import Record
 from dialects.member import Problem
-from dialects.operands import Contraction
 from dialects.rules import float_operations
 
 from .bench import our_arm, peer_arm
-from .compare import Timing, interleave, timing_of
+from .compare import Timing, interleave
+from .device import Device
 from .dispatch_events import dispatch_times, peer_dispatch_times
+from .execute import Executable
 from .planner import KernelRef, splits_of
 from .proof import Case, make_case, prove
 from .session import Session
 
-PEERS = ("numpy", "iree_default", "cublas")
+PEERS = ("numpy", "iree_default", "cublas", "triton")
 DEVICE_CLOCK = ("vulkan",)  # IREE drivers that record dispatch events
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One candidate beside one peer. ``ratio`` is the peer's time over ours."""
+    """One candidate beside one peer. ``ratio`` is the peer's time over ours.
+
+    Both were read by ``timer``, whose ``ceiling`` says what a reading was held against.
+    """
 
     kernel: str
     member: str
@@ -43,6 +46,7 @@ class Row:
     ratio: float | None
     spread: float
     tflops: float
+    ceiling: str = "unknown"
 
 
 def benchmark(
@@ -52,29 +56,108 @@ def benchmark(
     peers: Sequence[str],
     records: Sequence[Record],
     progress: Callable[[str], None] = lambda name: None,
+    note: Callable[[str], None] = lambda text: None,
+    wrong: list[str] | None = None,
 ) -> list[Row]:
     """Time every record that is right at the problem, and each peer once, on normal floats.
 
+    ``note`` is told of a peer that cannot run, and why. What is wrong of a candidate goes to
+    ``wrong`` where another one is right.
+
     Raises:
         ProblemError: a size of 0, which leaves nothing to time.
-        DeviceError: a candidate is wrong, or the device failed.
+        DeviceError: no candidate is right, or the device failed.
     """
     ref = session.reference(kernel)
     problem = Problem(dims=ref.entry.dims, sizes=tuple(sizes))
     if not float_operations(problem):
         raise ProblemError(f"kernel '{kernel}' at {problem.text}: nothing to time")
-    proof = make_case(session.device, ref.entry, problem)
     splits = splits_of(session.explain(kernel, *sizes).verdicts)
-    for record in records:
-        slices = splits.get(record.full_name, 1)
-        executable = session.executable(kernel, record, slices)
-        reason = prove(session.device, executable, replace(proof, splits=slices), whole=False)
-        if reason is not None:
-            raise DeviceError(f"member {record.name} is wrong: {reason}")
+    records = _right(session, ref, problem, records, splits, [] if wrong is None else wrong)
     case = make_case(session.device, ref.entry, problem, integers=False)
+    if session.device.backend == "cuda":
+        return _by_events(session, ref, case, peers, records, splits, progress, note)
     if session.device.uri.partition(":")[0] in DEVICE_CLOCK:
         return _by_device(session, ref, case, peers, records, splits, progress)
     return _by_host(session, ref, case, peers, records, splits)
+
+
+def _right(
+    session: Session,
+    ref: KernelRef,
+    problem: Problem,
+    records: Sequence[Record],
+    splits: Mapping[str, int],
+    wrong: list[str],
+) -> list[Record]:
+    """The records whose result is exact at the problem, the others by what is wrong."""
+    proof = make_case(session.device, ref.entry, problem)
+    right, reasons = [], []
+    for record in records:
+        slices = splits.get(record.full_name, 1)
+        executable = session.executable(ref.entry.kernel, record, slices)
+        reason = prove(session.device, executable, replace(proof, splits=slices), whole=False)
+        if reason is None:
+            right.append(record)
+        else:
+            reasons.append(f"member {record.name} is wrong: {reason}")
+    if not right:
+        raise DeviceError("; ".join(reasons))
+    wrong += [f"{reason} at {problem.text}" for reason in reasons]
+    return right
+
+
+def _by_events(
+    session: Session,
+    ref: KernelRef,
+    case: Case,
+    peers: Sequence[str],
+    records: Sequence[Record],
+    splits: Mapping[str, int],
+    progress: Callable[[str], None],
+    note: Callable[[str], None],
+) -> list[Row]:
+    """On CUDA, all by events in the same rounds, but for IREE's own compile.
+
+    Its launches are out of our reach, so beside it both are timed by the host's clock.
+    """
+    from .cuda.bench import event_timings  # other devices never load it
+
+    uri = session.device.uri
+    asked = [p for p in peers if p in ("cublas", "triton")]
+    timings, beside, ceiling = event_timings(uri, ref, case, records, splits, asked, progress, note)
+    rows: list[Row] = []
+    for record in records:
+        timing = timings[record.full_name]
+        found = _rows(ref, case, record, timing, beside, "device")
+        rows += [replace(row, ceiling=ceiling) for row in found]
+    if "iree_default" in peers and ref.entry.peers:
+        progress("iree_default")
+        rows += _beside_iree(uri, ref, case.problem, records, splits)
+    return rows
+
+
+def _beside_iree(
+    uri: str,
+    ref: KernelRef,
+    problem: Problem,
+    records: Sequence[Record],
+    splits: Mapping[str, int],
+) -> list[Row]:
+    device = Device(uri)
+    case = make_case(device, ref.entry, problem, integers=False)
+    rows: list[Row] = []
+    for record in records:
+        arm = peer_arm(device, ref.pack, ref.entry, record, case, "iree_default")
+        if arm is None:
+            continue
+        slices = splits.get(record.full_name, 1)
+        executable = Executable(device, ref.pack, ref.entry.kernel, record, split=slices > 1)
+        ours = our_arm(device, executable, replace(case, splits=slices))
+        timings = interleave({"ours": ours, "iree_default": arm})
+        beside: dict[str, Timing | None] = {"iree_default": timings["iree_default"]}
+        rows += _rows(ref, case, record, timings["ours"], beside, "host")
+    return rows
 
 
 def _by_device(
@@ -103,9 +186,7 @@ def _by_device(
 def _peer_by_device(
     ref: KernelRef, case: Case, peer: str, records: Sequence[Record], uri: str
 ) -> Timing | None:
-    if peer == "cublas":
-        return cublas_timing(ref.entry.contraction, case)
-    if peer == "numpy" or not records:
+    if peer != "iree_default" or not records:
         return None
     return peer_dispatch_times(ref.pack, ref.entry, records[0].identity.target, case, uri)
 
@@ -124,8 +205,6 @@ def _by_host(
         executable = session.executable(ref.entry.kernel, record, slices)
         arms = {"ours": our_arm(session.device, executable, replace(case, splits=slices))}
         for peer in peers:
-            if peer == "cublas":
-                continue
             arm = peer_arm(session.device, ref.pack, ref.entry, record, case, peer)
             if arm is not None:
                 arms[peer] = arm
@@ -168,31 +247,6 @@ def _rows(
         )
         for name, other in measured.items()
     ] or [alone]
-
-
-def cublas_timing(contraction: Contraction, case: Case, launches: int = 50) -> Timing | None:
-    """The vendor library through torch, by CUDA events; None where torch sees no CUDA device.
-
-    The result has the type of the operands: torch has no product of f16 operands in f32.
-    """
-    try:
-        torch: Any = importlib.import_module("torch")
-    except ImportError:
-        return None
-    if not torch.cuda.is_available() or contraction.extras or contraction.accumulate:
-        return None
-    a, b = (torch.from_numpy(case.host[o.name]).cuda() for o in (contraction.a, contraction.b))
-    a = a.transpose(-1, -2) if contraction.transposed_a else a
-    b = b.transpose(-1, -2) if contraction.transposed_b else b
-    samples = []
-    for _ in range(launches + 20):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        torch.matmul(a, b)
-        end.record()
-        samples.append((start, end))
-    torch.cuda.synchronize()
-    return timing_of([s.elapsed_time(e) * 1000 for s, e in samples[20:]])
 
 
 def benchmark_json(session: Session, rows: Sequence[Row]) -> dict[str, Any]:

@@ -27,13 +27,14 @@ from .arrays import (
     strided_layout,
     window,
 )
-from .device import Device, status_reason
+from .device import status_reason
 from .dtypes import type_name
 from .execute import Executable
+from .executors import Launchable, Memory
 from .planner import Choice, KernelRef
 from .result import Result
 
-Bind = Callable[[KernelRef, Problem, tuple[Layout, ...]], tuple[Choice, Executable]]
+Bind = Callable[[KernelRef, Problem, tuple[Layout, ...]], tuple[Choice, Launchable]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,11 +42,12 @@ class Plan:
     """Everything about a launch but its buffers. ``empty`` when there is nothing to compute."""
 
     empty: bool
-    executable: Executable | None
+    executable: Launchable | None
     constants: tuple[int, ...]
     workspace_bytes: int
     long: bool
     keep: tuple[Layout, ...]
+    bound: Any = None  # a direct executor's launches with everything but the addresses
 
 
 LONG_CALL = 1e8  # float operations from which on this thread sleeps while it waits
@@ -74,7 +76,7 @@ class KernelCall:
     def __init__(
         self,
         ref: KernelRef,
-        device: Device,
+        device: Memory,
         bind: Bind,
         scratch: Callable[[int], Any],
     ) -> None:
@@ -86,13 +88,17 @@ class KernelCall:
         self._positional = ref.entry.read_arguments
 
     def __call__(
-        self, *operands: Any, out: Any = None, workspace: DeviceArray | None = None
+        self,
+        *operands: Any,
+        out: Any = None,
+        workspace: DeviceArray | None = None,
+        stream: Any = None,
     ) -> Any:
         """Run the kernel.
 
         Device arrays give a device array and cost no copy; anything else is taken as a host array
         and gives a numpy array. ``out`` receives the result; ``workspace`` is used instead of the
-        session's own.
+        session's own. Only a session with the direct executor takes a ``stream``.
 
         Raises:
             OperandError: an operand of the wrong count, rank, type, byte order or shape.
@@ -100,7 +106,7 @@ class KernelCall:
             DeviceError: the device failed.
         """
         arrays = operands if out is None else (*operands, out)
-        if out is not None and len(operands) == len(self._positional):
+        if out is not None and stream is None and len(operands) == len(self._positional):
             device = self._device
             for array in arrays:
                 if not isinstance(array, DeviceArray) or array.device is not device:
@@ -112,6 +118,8 @@ class KernelCall:
                 if plan is not None and plan.executable is not None and alone:
                     self._launch(plan, buffers, workspace)
                     return out
+        if stream is not None:
+            raise OperandError("a stream is for executor='direct', IREE has its own")
         try:
             return self._general(operands, out, workspace)
         except MemoryError as error:
@@ -119,18 +127,7 @@ class KernelCall:
 
     def _general(self, operands: Sequence[Any], out: Any, workspace: DeviceArray | None) -> Any:
         entry = self.ref.entry
-        if len(operands) == len(entry.args) and out is None:
-            *operands, out = operands
-        if len(operands) != len(entry.args) - 1:
-            names = ", ".join(a.name for a in self._positional)
-            raise OperandError(
-                f"kernel '{self._name}' takes {len(self._positional)} operands ({names}), "
-                f"found {len(operands)}"
-            )
-        if entry.result.mode == "readwrite" and out is None:
-            raise OperandError(
-                f"kernel '{self._name}' adds to '{entry.result.name}': pass it", where=self._name
-            )
+        operands, out = self._counted(operands, out)
         inputs = [self._input(o, a) for o, a in zip(operands, entry.args[:-1], strict=True)]
         problem_ = self._sizes([i[0] for i in inputs])
         memory = [buffer if host is None else host for _, buffer, host in inputs]
@@ -147,6 +144,27 @@ class KernelCall:
         else:
             self._launch(plan, [*buffers, result.buffer], workspace)
         return result.finish()
+
+    def _counted(self, operands: Sequence[Any], out: Any) -> tuple[Sequence[Any], Any]:
+        """The inputs and the result, which may stand last among the operands.
+
+        Raises:
+            OperandError: too few, too many, or a result that is added to and was not given.
+        """
+        entry = self.ref.entry
+        if len(operands) == len(entry.args) and out is None:
+            *operands, out = operands
+        if len(operands) != len(entry.args) - 1:
+            names = ", ".join(a.name for a in self._positional)
+            raise OperandError(
+                f"kernel '{self._name}' takes {len(self._positional)} operands ({names}), "
+                f"found {len(operands)}"
+            )
+        if entry.result.mode == "readwrite" and out is None:
+            raise OperandError(
+                f"kernel '{self._name}' adds to '{entry.result.name}': pass it", where=self._name
+            )
+        return operands, out
 
     def _result(
         self,
@@ -251,7 +269,7 @@ class KernelCall:
 
     def _launch(self, plan: Plan, buffers: list[Any], workspace: DeviceArray | None) -> None:
         executable = plan.executable
-        assert executable is not None
+        assert isinstance(executable, Executable)
         if plan.workspace_bytes:
             buffers.append(self._workspace(plan.workspace_bytes, workspace, buffers))
         if plan.long:
@@ -261,6 +279,8 @@ class KernelCall:
         for buffer in buffers:
             arguments.push_ref(buffer)
         for value in plan.constants:
+            arguments.push_int(value)
+        for value in executable.parameters:
             arguments.push_int(value)
         try:
             executable.invoke(executable.function, arguments, rt.VmVariantList(1))
@@ -296,7 +316,7 @@ class KernelCall:
         workspace: DeviceArray | None,
     ) -> None:
         executable = plan.executable
-        assert executable is not None
+        assert isinstance(executable, Executable)
         wanted = executable.record.prepared
         names = [a.name for a in self.ref.entry.args]
         place = names.index(wanted.operand) if wanted else -1

@@ -52,11 +52,15 @@ def decide(
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """What the rounds gave: samples in microseconds by name, failures by name, and how it ended."""
+    """What the rounds gave: samples in microseconds by name, failures by name, and how it ended.
+
+    ``timer`` is the tier of the timer that took the samples.
+    """
 
     samples: dict[str, tuple[float, ...]]
     failures: dict[str, str]
     complete: bool
+    timer: str = "host"
 
 
 def run_rounds(

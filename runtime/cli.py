@@ -54,7 +54,6 @@ def build_parser() -> Parser:
         add_run_options(sub)
         add_json(sub, command)
     bench = commands.add_parser("bench", help="time candidates beside peers, as benchmark data")
-    _pack_and_shape(bench)
     add_run_options(bench)
     add_bench_options(bench)
     add_store_commands(commands.add_parser("store", help="what choices are remembered"))
@@ -126,7 +125,7 @@ def run_and_report(
     entry = _entry(open_pack(pack), kernel)
     name = entry.kernel
     problem(name, entry.dims, sizes)
-    with session_for(pack, args, default_store()) as session:
+    with session_for(pack, args, default_store) as session:
         if args.member:
             session.override(name, args.member)
         with streams.progress("measuring", None):
@@ -173,7 +172,7 @@ def speed_lines(report: RunReport) -> list[str]:
             f"error against float64: {report.max_abs:.3g} (relative {report.relative:.3g})"
         )
     if report.gflops is not None:
-        lines.append(f"{report.gflops:.1f} GFLOP/s ({report.choice.timer} timer)")
+        lines.append(f"{report.gflops:.1f} GFLOP/s ({report.gflops_timer} timer)")
         for name, rate in report.peers.items():
             ratio = f"{rate:.1f} GFLOP/s, ratio {report.gflops / rate:.2f}" if rate else "not run"
             lines.append(f"  {name}: {ratio}")
@@ -190,7 +189,7 @@ def _tune(args: argparse.Namespace, streams: Streams) -> int:
     name = _entry(open_pack(args.pack), args.kernel).kernel
     sizes = parse_shape(args.shape)
     with (
-        session_for(args.pack, args, default_store()) as session,
+        session_for(args.pack, args, default_store) as session,
         streams.progress("measuring", None),
     ):
         choice = session.choose(name, *sizes)

@@ -62,6 +62,28 @@ def interleave(arms: Mapping[str, Arm]) -> dict[str, Timing]:
     return {name: timing_of(values) for name, values in samples.items()}
 
 
+def interleave_readings(
+    readings: Mapping[str, Callable[[], float]],
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, Timing]:
+    """Take brackets of a device's timer, microseconds each, in rounds of rotating order.
+
+    A round before the others, which does not count, lets the clocks of the device rise.
+    """
+    names = list(readings)
+    start = clock()
+    for name in names:
+        readings[name]()
+    spent = max(clock() - start, 1e-6)
+    rounds = max(LEAST_ROUNDS, min(MOST_ROUNDS, int(TOTAL_S / spent)))
+    samples: dict[str, list[float]] = {name: [] for name in names}
+    for turn in range(rounds):
+        shift = turn % len(names)
+        for name in names[shift:] + names[:shift]:
+            samples[name].append(readings[name]())
+    return {name: timing_of(values) for name, values in samples.items()}
+
+
 def _seconds_a_call(arm: Arm) -> float:
     """Of warm calls, enough of them that the clock's own cost does not count."""
     arm(1)

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import iree.runtime as rt
 import numpy as np
 
 from dialects.errors import DeviceError
+from dialects.manifest import UNKNOWN_MULTIPROCESSORS
+
+from .facts import read_facts
 
 _USAGE = rt.BufferUsage.DEFAULT | rt.BufferUsage.MAPPING
+# Pages that the host caches: it reads others at a small part of the speed (CUDA, write-combined).
+_STAGING = rt.MemoryType.HOST_LOCAL | rt.MemoryType.DEVICE_VISIBLE
+_CACHED_STAGING = {"cuda": int(_STAGING) | int(rt.MemoryType.HOST_CACHED)}
 _HOST_VISIBLE = rt.MemoryType.DEVICE_LOCAL | rt.MemoryType.HOST_VISIBLE
 _LOCAL_DRIVERS = ("local-sync", "local-task")
 BACKENDS = {
@@ -55,6 +62,11 @@ class Device:
             raise DeviceError(f"cannot open device '{uri}': {status_reason(error)}") from None
         self.allocator = self.hal.allocator
         self.on_host = uri.partition(":")[0] in _LOCAL_DRIVERS
+
+    @cached_property
+    def multiprocessors(self) -> int:
+        """What a persistent grid fills; asked of the driver when a candidate first wants it."""
+        return read_facts(self.uri).multiprocessors or UNKNOWN_MULTIPROCESSORS
 
     def allocate(self, nbytes: int) -> Any:
         """An uninitialised buffer of at least four bytes.
@@ -115,7 +127,7 @@ class Device:
         source = buffer
         if not self.on_host:
             source = self.allocator.allocate_buffer(
-                rt.MemoryType.HOST_LOCAL | rt.MemoryType.DEVICE_VISIBLE,
+                _CACHED_STAGING.get(self.backend, _STAGING),
                 rt.BufferUsage.TRANSFER | rt.BufferUsage.MAPPING,
                 buffer.byte_length(),
             )

@@ -9,7 +9,7 @@ from typing import Any
 import iree.runtime as rt
 
 from dialects.errors import DeviceError, PackError
-from dialects.manifest import Record
+from dialects.manifest import MULTIPROCESSORS, Record
 
 from .device import Device, status_reason
 from .pack import Pack
@@ -20,7 +20,10 @@ NAP_S = 5e-5
 
 
 class Executable:
-    """A loaded candidate. Every call returns when its result is there."""
+    """A loaded candidate. Every call returns when its result is there.
+
+    ``parameters`` are what a launch is told of the device, after the constants of the call.
+    """
 
     def __init__(
         self, device: Device, pack: Pack, kernel: str, record: Record, *, split: bool = False
@@ -34,6 +37,8 @@ class Executable:
         self.device, self.record, self.kernel = device, record, kernel
         self._module, self._context = _load(device, pack.module(record), f"member {record.name}")
         self.invoke = self._context.invoke
+        wanted = record.launch.constants if record.launch else ()
+        self.parameters = (device.multiprocessors,) if MULTIPROCESSORS in wanted else ()
         name = f"{kernel}.split" if split else kernel
         self.function = self._lookup(name)
         self._queued = self._lookup(f"{name}.async")
@@ -45,7 +50,7 @@ class Executable:
         Raises:
             DeviceError: the device failed, or a buffer is too small.
         """
-        self._call(self.function, buffers, constants)
+        self._call(self.function, buffers, (*constants, *self.parameters))
 
     def repeat(self, buffers: Sequence[Any], constants: Sequence[int], count: int) -> None:
         """``count`` calls back to back on the device, for timing.
@@ -53,7 +58,7 @@ class Executable:
         Raises:
             DeviceError: the device failed.
         """
-        self._queue(self._repeat, buffers, (*constants, count))
+        self._queue(self._repeat, buffers, constants, count)
 
     def run_queued(self, buffers: Sequence[Any], constants: Sequence[int]) -> None:
         """As :meth:`run`, for long calls: this thread sleeps while the device works.
@@ -63,10 +68,12 @@ class Executable:
         """
         self._queue(self._queued, buffers, constants)
 
-    def _queue(self, function: Any, buffers: Sequence[Any], constants: Sequence[int]) -> None:
+    def _queue(
+        self, function: Any, buffers: Sequence[Any], constants: Sequence[int], *more: int
+    ) -> None:
         semaphore = self.device.hal.create_semaphore(0)
         fences = (rt.HalFence.create_at(semaphore, 0), rt.HalFence.create_at(semaphore, 1))
-        self._call(function, buffers, constants, fences)
+        self._call(function, buffers, (*constants, *self.parameters, *more), fences)
         self._settle(semaphore, fences[1])
 
     def _settle(self, semaphore: Any, fence: Any) -> None:

@@ -7,8 +7,22 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from dialects.facts import DeviceFacts
+
 LIMIT_PERCENT = 25
 WINDOW_S = 0.1
+
+
+def foreign_load(facts: DeviceFacts, workers: Callable[[], list[int]]) -> Callable[[], int | None]:
+    """A reader of the share of a GPU, in per cent, that others hold; it gives None if unknown.
+
+    ``workers`` gives process ids of ours, beside this one.
+    """
+    if facts.backend == "cuda" and facts.uuid:
+        from .cuda.load import CudaLoad  # other devices never load it
+
+        return CudaLoad(facts.uuid, workers)
+    return lambda: None
 
 
 def cpu_foreign_percent(

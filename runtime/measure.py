@@ -16,6 +16,7 @@ from dialects.manifest import KernelEntry, Record
 from dialects.member import Problem
 
 from .choice import Trial
+from .executors import ExecutorName
 from .pack import Pack
 
 HANG_S = 60.0  # one proof or bracket; far above any launch that could win
@@ -39,8 +40,10 @@ class Measurer:
         hang_s: float = HANG_S,
         start_s: float = START_S,
         command: Sequence[str] | None = None,
+        executor: ExecutorName = "iree",
     ) -> None:
-        self._command = list(command or [sys.executable, "-m", "runtime.worker", uri])
+        default = [sys.executable, "-m", "runtime.worker", uri, executor]
+        self._command = list(command or default)
         self._hang_s, self._start_s = hang_s, start_s
         self._process: subprocess.Popen[str] | None = None
         self._events: queue.Queue[str | None] = queue.Queue()
@@ -130,11 +133,12 @@ class Measurer:
                     failures[name] = reason
                 case {"error": str(reason)}:
                     raise DeviceError(reason)
-                case {"end": end, "samples": dict(samples)} if _are_times(samples):
+                case {"end": end, "samples": dict(samples), **more} if _are_times(samples):
                     return Trial(
                         samples={name: tuple(times) for name, times in samples.items()},
                         failures=failures,
                         complete=end == "complete",
+                        timer=str(more.get("timer", "host")),
                     )
                 case event:
                     raise _Died(f"said what is not understood: {event!r:.80}")

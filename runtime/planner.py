@@ -286,6 +286,7 @@ class Planner:
             note=note,
             medians={n: upper_median(s) for n, s in measured.samples.items()},
             failures={**base.failures, **measured.failures},
+            timer=measured.timer,
         )
         return choice, measured.samples
 

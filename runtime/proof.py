@@ -19,9 +19,8 @@ from dialects.member import Problem
 from dialects.types import element_type
 
 from .arrays import Layout, dense_layouts, launch_constants, span_bytes
-from .device import Device
 from .dtypes import dtype_of
-from .execute import Executable
+from .executors import Launchable, Memory
 from .oracle import Oracle
 
 PATTERN = 8191  # a prime: rows of any other length start at ever new places of the pattern
@@ -30,7 +29,10 @@ LARGEST = 2  # magnitude of the integers
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A problem with operands on host and device, to be launched in ``splits`` slices of K."""
+    """A problem with operands on host and device, to be launched in ``splits`` slices of K.
+
+    Only with small ``integers`` is the right answer one value.
+    """
 
     kernel: KernelEntry
     problem: Problem
@@ -40,6 +42,7 @@ class Case:
     start: np.ndarray | None
     oracle: Oracle
     splits: int = 1
+    integers: bool = True
 
     @property
     def layouts(self) -> tuple[Layout, ...]:
@@ -58,7 +61,7 @@ class Case:
 
 
 def make_case(
-    device: Device, kernel: KernelEntry, problem: Problem, *, integers: bool = True, seed: int = 0
+    device: Memory, kernel: KernelEntry, problem: Problem, *, integers: bool = True, seed: int = 0
 ) -> Case:
     """Operands for a problem: small integers for proofs, normal floats otherwise."""
     host: dict[str, np.ndarray] = {}
@@ -81,6 +84,7 @@ def make_case(
         result=device.allocate(span_bytes(result)),
         start=start,
         oracle=Oracle(kernel.contraction, host),
+        integers=integers,
     )
 
 
@@ -128,7 +132,7 @@ def awkward_problem(kernel: KernelEntry, record: Record, splits: int = 1) -> Pro
     return Problem(dims=kernel.dims, sizes=tuple(rounded))
 
 
-def prove(device: Device, executable: Executable, case: Case, *, whole: bool) -> str | None:
+def prove(device: Memory, executable: Launchable, case: Case, *, whole: bool) -> str | None:
     """Run a candidate once on a poisoned output; why it is wrong, or None when it is right.
 
     ``whole`` compares every element and the operands afterwards; otherwise samples and Freivalds'
@@ -143,7 +147,7 @@ def prove(device: Device, executable: Executable, case: Case, *, whole: bool) ->
     return case.oracle.sample(got)
 
 
-def run_case(device: Device, executable: Executable, case: Case) -> np.ndarray:
+def run_case(device: Memory, executable: Launchable, case: Case) -> np.ndarray:
     """Poison, run once, and read the result back."""
     device.poison(case.result)
     if case.start is not None:
@@ -158,12 +162,12 @@ def run_case(device: Device, executable: Executable, case: Case) -> np.ndarray:
     return device.download(case.result, layout.shape, dtype_of(layout.type))
 
 
-def _with_start(device: Device, case: Case) -> Case:
+def _with_start(device: Memory, case: Case) -> Case:
     assert case.start is not None
     return replace(case, result=device.upload(case.start, span_bytes(case.layouts[-1])))
 
 
-def _operands_changed(device: Device, case: Case) -> str | None:
+def _operands_changed(device: Memory, case: Case) -> str | None:
     names = [a.name for a in case.kernel.inputs]
     for name, buffer in zip(names, case.inputs, strict=True):
         array = case.host[name]

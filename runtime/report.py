@@ -48,7 +48,10 @@ class Explanation:
 
 @dataclass(frozen=True, kw_only=True)
 class RunReport:
-    """One problem run on one device: the choice, its error, and its speed beside peers."""
+    """One problem run on one device: the choice, its error, and its speed beside peers.
+
+    ``gflops_timer`` took the rate; the medians behind the choice have a timer of their own.
+    """
 
     choice: Choice
     device: str
@@ -58,6 +61,7 @@ class RunReport:
     gflops: float | None
     peers: Mapping[str, float | None] = field(default_factory=dict)
     spread: float | None = None
+    gflops_timer: str = "host"
 
     def to_json(self) -> dict[str, Any]:
         """The JSON contract of ``run``."""
@@ -72,6 +76,7 @@ class RunReport:
             "choice": choice_json(choice),
             "error": {"max_abs": self.max_abs, "relative": self.relative},
             "gflops": self.gflops,
+            "gflops_timer": self.gflops_timer,
             "spread": self.spread,
             "peers": dict(self.peers),
         }

@@ -21,15 +21,15 @@ from .arrays import (
     strided_layout,
     window,
 )
-from .device import Device
 from .dtypes import dtype_of, type_name
+from .executors import Memory
 
 
 class Result:
     """The result of one call; ``layout`` and ``buffer`` are what the kernel writes."""
 
     def __init__(
-        self, device: Device, kernel: str, argument: Argument, shape: tuple[int, ...]
+        self, device: Memory, kernel: str, argument: Argument, shape: tuple[int, ...]
     ) -> None:
         self._device, self._argument, self._shape = device, argument, shape
         self._where = f"kernel '{kernel}' result '{argument.name}'"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dialects.errors import UsageError
 
 from . import store
+from .executors import EXECUTORS
 from .planner import Tuning
 from .session import Session
 
@@ -18,11 +19,14 @@ CLI_BUDGET_MS = 20000.0  # a person waits for the answer; the library's default 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
     """Options of every command that chooses and runs."""
     parser.add_argument("--device", default="local-task", metavar="URI")
+    parser.add_argument(
+        "--executor", choices=EXECUTORS, help="who launches the kernels; direct is for CUDA"
+    )
     parser.add_argument("--store", metavar="DIR", help="remember choices here, not in the cache")
     parser.add_argument("--budget-ms", type=float, default=CLI_BUDGET_MS, metavar="MS")
     parser.add_argument("--member", metavar="NAME", help="force a candidate")
     parser.add_argument(
-        "--against", default="numpy,iree_default", metavar="PEERS", help="numpy,iree_default"
+        "--against", default="numpy,iree_default", metavar="PEERS", help="peers, by commas"
     )
 
 
@@ -53,7 +57,7 @@ def kernel_name(names: Sequence[str], asked: str | None) -> str:
 def session_for(
     pack: Path | str,
     args: argparse.Namespace,
-    default_store: Path | None,
+    default_store: Callable[[], Path] | None,
     tuning: Tuning = "first_use",
 ) -> Session:
     """A session with the device, budget and store of the arguments.
@@ -66,7 +70,13 @@ def session_for(
         store.check_directory(Path(args.store))
     if not args.budget_ms > 0:
         raise UsageError(f"--budget-ms must be positive, found {args.budget_ms:g}")
-    directory = Path(args.store) if args.store else default_store
+    otherwise = default_store() if default_store is not None and not args.store else None
+    directory = Path(args.store) if args.store else otherwise
     return Session(
-        [pack], device=args.device, store=directory, tuning=tuning, budget_ms=args.budget_ms
+        [pack],
+        device=args.device,
+        executor=args.executor or "iree",
+        store=directory,
+        tuning=tuning,
+        budget_ms=args.budget_ms,
     )

@@ -27,12 +27,11 @@ from .arrays import (
     span_bytes,
 )
 from .calls import KernelCall, PreparedOperand
-from .device import Device
 from .dtypes import dtype_of, type_name
-from .execute import Executable
+from .executors import ExecutorName, Launchable, load, open_device
 from .facts import read_facts
 from .filter import candidates
-from .load import cpu_foreign_percent
+from .load import cpu_foreign_percent, foreign_load
 from .measure import Measurer
 from .pack import open_pack
 from .planner import TUNINGS, Choice, KernelRef, Planner, PlannerOptions, Tuning
@@ -50,6 +49,10 @@ class Session:
     ``store`` is a directory, or None to remember in memory only. ``tuning``: ``off`` takes the
     untimed default, ``store`` reads the store and never times, ``first_use`` times the survivors
     in a process of its own when the store knows nothing.
+
+    ``executor`` is ``iree``, or ``direct`` on CUDA: the packs' own kernels are launched on
+    ``stream`` (a handle, torch's stream, or the default stream), take torch tensors in place, and
+    a call returns before its result is there.
     """
 
     def __init__(
@@ -57,6 +60,8 @@ class Session:
         packs: str | Path | Iterable[str | Path],
         device: str = "local-task",
         *,
+        executor: ExecutorName = "iree",
+        stream: Any = None,
         store: str | Path | None = None,
         tuning: Tuning = "store",
         budget_ms: float = 1000.0,
@@ -76,10 +81,10 @@ class Session:
         if tuning not in TUNINGS:
             raise UsageError(f"tuning '{tuning}' is not one of {', '.join(TUNINGS)}")
         self._kernels = self._open(packs)
-        self.device = Device(device)
+        self.device = open_device(device, executor, stream)
         self.facts = facts or read_facts(device)
         self._check_code()
-        self._measurer = Measurer(device)
+        self._measurer = Measurer(device, executor=executor)
         self._planner = Planner(
             self.facts,
             Store(Path(store) if store is not None else None),
@@ -90,10 +95,16 @@ class Session:
             ),
         )
         self._calls: dict[str, KernelCall] = {}
-        self._executables: dict[tuple[str, str, bool], Executable] = {}
+        self._executables: dict[tuple[str, str, bool], Launchable] = {}
         self._layouts: dict[Layout, Layout] = {}
         self._lock = threading.RLock()
         self._scratch = threading.local()
+        self._direct = None
+        if executor == "direct":
+            from .cuda.session import DirectSession  # other devices never load it
+
+            self._direct = DirectSession(self.device)
+        self._load = foreign_load(self.facts, self._worker_ids)
 
     @staticmethod
     def _open(packs: str | Path | Iterable[str | Path]) -> dict[str, KernelRef]:
@@ -157,10 +168,13 @@ class Session:
         call = self._calls.get(name)
         if call is None:
             with self._lock:
-                call = self._calls.setdefault(
-                    name, KernelCall(self.reference(name), self.device, self._bind, self._workspace)
-                )
+                call = self._calls.setdefault(name, self._new_call(self.reference(name)))
         return call
+
+    def _new_call(self, ref: KernelRef) -> KernelCall:
+        if self._direct is not None:
+            return self._direct.call(ref, self._bind)
+        return KernelCall(ref, self.device, self._bind, self._workspace)
 
     def array(self, value: Any) -> DeviceArray:
         """Copy a host array to the device.
@@ -259,13 +273,15 @@ class Session:
         needs = (v.record.workspace_bytes(at.values(), v.splits) for v in verdicts)
         return max(needs, default=0)
 
-    def executable(self, kernel: str, record: Record, splits: int = 1) -> Executable:
+    def executable(self, kernel: str, record: Record, splits: int = 1) -> Launchable:
         """The loaded code of one candidate, as it is launched with that many slices of K."""
         ref = self.reference(kernel)
         key = (kernel, record.full_name, splits > 1)
         with self._lock:
             if key not in self._executables:
-                self._executables[key] = Executable(
+                known = self._direct is not None and splits == 1
+                code = self._direct.code(kernel, record) if known and self._direct else None
+                self._executables[key] = code or load(
                     self.device, ref.pack, kernel, record, split=splits > 1
                 )
             return self._executables[key]
@@ -278,6 +294,9 @@ class Session:
         """
         if name not in self._kernels:
             raise UnknownKernel(f"no kernel '{name}', there is: {', '.join(self._kernels)}")
+        if self._direct is not None:
+            with self._lock:
+                self._kernels[name] = self._direct.measured(self._kernels[name])
         return self._kernels[name]
 
     def _intern(self, layout: Layout) -> Layout:
@@ -286,14 +305,15 @@ class Session:
 
     def _bind(
         self, ref: KernelRef, at: Problem, layouts: tuple[Layout, ...]
-    ) -> tuple[Choice, Executable]:
+    ) -> tuple[Choice, Launchable]:
         names = [a.name for a in ref.entry.args]
+        offsets = {n: at.offset for n, at in zip(names, layouts, strict=True) if at.offset}
         strides = {
             f"{name}.{axis}": stride
             for name, layout in zip(names, layouts, strict=True)
             for axis, stride in enumerate(layout.strides)
         }
-        strides |= {n: at.offset for n, at in zip(names, layouts, strict=True) if at.offset}
+        strides |= offsets
         choice = self._planner.choose(ref, at, layout_text(ref, layouts), strides)
         return choice, self.executable(ref.entry.kernel, choice.record, choice.splits)
 
@@ -304,11 +324,14 @@ class Session:
             held = self._scratch.buffer = self.device.allocate(nbytes)
         return held
 
-    def _foreign_percent(self) -> int | None:
-        if self.device.backend != "cpu":
-            return None
+    def _worker_ids(self) -> list[int]:
         worker = self._measurer.process_id
-        return cpu_foreign_percent([worker] if worker else [])
+        return [worker] if worker else []
+
+    def _foreign_percent(self) -> int | None:
+        if self.device.backend == "cpu":
+            return cpu_foreign_percent(self._worker_ids())
+        return self._load()
 
 
 def layout_text(ref: KernelRef, layouts: Sequence[Layout]) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from platformdirs import user_cache_path
-
 from dialects.codec import dumps, encode, loads
 from dialects.errors import FormatError, StoreError, UsageError
 
@@ -20,6 +18,9 @@ APP = "tilewright"
 
 def default_store() -> Path:
     """Where the command lines remember choices."""
+    # Here and not above: a benchmark on a bare machine asks for no such place.
+    from platformdirs import user_cache_path
+
     return user_cache_path(APP, appauthor=False) / "store"
 
 

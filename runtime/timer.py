@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .execute import Executable
+from .executors import Launchable
 
 BRACKET_LAUNCHES = 20
 BRACKET_SECONDS = 0.005
@@ -32,7 +32,7 @@ def launches_in(seconds: float) -> int:
 
 
 def host_bracket(
-    executable: Executable,
+    executable: Launchable,
     buffers: Sequence[Any],
     constants: Sequence[int],
     clock: Callable[[], float] = time.perf_counter,

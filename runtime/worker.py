@@ -1,7 +1,7 @@
 """The process that proves and times candidates, so that a trap or a hang costs nobody else.
 
-``python -m runtime.worker URI`` reads one JSON request a line and answers with JSON events, one a
-line, until its input ends. It is started once and stays warm; it is never forked.
+``python -m runtime.worker URI [EXECUTOR]`` reads one JSON request a line and answers with JSON
+events, one a line, until its input ends. It is started once and stays warm; it is never forked.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from dialects.manifest import KernelEntry, Record
 from dialects.member import Problem
 
 from .choice import run_rounds
-from .device import Device
-from .execute import Executable
+from .clock import DeviceClock, device_clock
+from .executors import ExecutorName, Launchable, load, open_device
 from .pack import Pack, open_pack
 from .proof import Case, awkward_problem, make_case, prove
 from .timer import host_bracket
@@ -31,11 +31,12 @@ Say = Callable[[dict[str, Any]], None]
 class Worker:
     """Keeps the device open, packs read and candidates proven between requests."""
 
-    def __init__(self, uri: str, say: Say) -> None:
-        self._device = Device(uri)
+    def __init__(self, uri: str, say: Say, executor: ExecutorName = "iree") -> None:
+        self._device = open_device(uri, executor)
+        self._clock: DeviceClock | None = device_clock(uri)
         self._say = say
         self._packs: dict[str, Pack] = {}
-        self._loaded: dict[tuple[str, str, str, bool], Executable] = {}
+        self._loaded: dict[tuple[str, str, str, bool], Launchable] = {}
         self._proven: set[tuple[str, int]] = set()
 
     def trial(self, request: dict[str, Any]) -> None:
@@ -79,9 +80,11 @@ class Worker:
             self._say({"step": "time", "name": name})
             record = records[name]
             case = cases[name]
-            executable = self._executable(pack, kernel, record, case.splits)
-            space = workspace if record.workspace or case.splits > 1 else None
             try:
+                if self._clock is not None:
+                    return self._clock.microseconds(pack, record, case)
+                executable = self._executable(pack, kernel, record, case.splits)
+                space = workspace if record.workspace or case.splits > 1 else None
                 bracket = host_bracket(executable, case.buffers(space), case.constants)
             except Error as error:
                 return error.message
@@ -91,7 +94,13 @@ class Worker:
         for name, reason in trial.failures.items():
             self._say({"failed": name, "reason": reason})
         complete = complete and trial.complete
-        self._say({"end": "complete" if complete else "budget", "samples": trial.samples})
+        self._say(
+            {
+                "end": "complete" if complete else "budget",
+                "samples": trial.samples,
+                "timer": "host" if self._clock is None else "device",
+            }
+        )
 
     def _pack(self, path: str) -> Pack:
         """Packs may be rebuilt in place, so the manifest is read anew; it is small."""
@@ -104,12 +113,10 @@ class Worker:
 
     def _executable(
         self, pack: Pack, kernel: KernelEntry, record: Record, splits: int
-    ) -> Executable:
+    ) -> Launchable:
         key = (str(pack.path), kernel.kernel, record.full_name, splits > 1)
         if key not in self._loaded:
-            self._loaded[key] = Executable(
-                self._device, pack, kernel.kernel, record, split=splits > 1
-            )
+            self._loaded[key] = load(self._device, pack, kernel.kernel, record, split=splits > 1)
         return self._loaded[key]
 
     def _workspace(
@@ -138,7 +145,7 @@ class Worker:
             return error.message
 
 
-def serve(uri: str, lines: Iterable[str], out: TextIO) -> int:
+def serve(uri: str, lines: Iterable[str], out: TextIO, executor: ExecutorName = "iree") -> int:
     """Answer requests until the input ends; 1 when the device cannot be opened."""
 
     def say(event: dict[str, Any]) -> None:
@@ -146,7 +153,7 @@ def serve(uri: str, lines: Iterable[str], out: TextIO) -> int:
         out.flush()
 
     try:
-        worker = Worker(uri, say)
+        worker = Worker(uri, say, executor)
     except Error as error:
         say({"error": str(error)})
         return 1
@@ -162,4 +169,5 @@ def serve(uri: str, lines: Iterable[str], out: TextIO) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(serve(sys.argv[1], sys.stdin, sys.stdout))
+    asked: ExecutorName = "direct" if sys.argv[2:] == ["direct"] else "iree"
+    sys.exit(serve(sys.argv[1], sys.stdin, sys.stdout, asked))

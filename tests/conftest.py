@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
 from golden_files import UPDATE, Golden
-from packs import Packs, build_packs
 from vulkan_device import vulkan_device as name_of_vulkan_device
+
+if TYPE_CHECKING:
+    from fake_cuda import FakeCuda
+    from packs import Packs  # loads the compiler, which a machine with a card may lack
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -22,8 +27,61 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=["cuda", "hip"],
         help="run the tests that need a device of this kind; may be given twice",
     )
+    parser.addoption(
+        "--packs",
+        metavar="DIR",
+        help="packs that were compiled elsewhere: run the tests of devices alone, on these",
+    )
     parser.addoption("--full", action="store_true", help="run the long loops too")
     parser.addoption(UPDATE, action="store_true", help="write the golden files, do not compare")
+
+
+class DeviceModule(pytest.Module):
+    """A module of tests on a machine that may lack the compiler: then it is skipped by name."""
+
+    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
+        try:
+            return super().collect()
+        except self.CollectError as error:
+            missing = error.__cause__
+            if not isinstance(missing, ModuleNotFoundError):
+                raise
+            return pytest.skip(f"needs '{missing.name}', not installed", allow_module_level=True)
+
+
+def pytest_pycollect_makemodule(
+    module_path: Path, parent: pytest.Collector
+) -> pytest.Module | None:
+    """With ``--packs`` no module has to load."""
+    if parent.config.getoption("--packs") is None:
+        return None
+    return DeviceModule.from_parent(parent, path=module_path)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With ``--packs`` only the tests of the devices that were asked for run."""
+    if config.getoption("--packs") is None:
+        return
+    kinds = config.getoption("--device")
+    asked = [i for i in items if any(m.args[0] in kinds for m in i.iter_markers("device"))]
+    config.hook.pytest_deselected(items=[i for i in items if i not in asked])
+    items[:] = asked
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test runs once for each ``given_candidate`` or ``given_pack`` of ``--packs``."""
+    if not {"given_candidate", "given_pack"} & set(metafunc.fixturenames):
+        return
+    from device_packs import find_candidates, find_packs
+
+    folder = metafunc.config.getoption("--packs")
+    packs = find_packs(Path(folder)) if folder else []
+    if "given_candidate" in metafunc.fixturenames:
+        found = find_candidates(packs, "cuda")
+        metafunc.parametrize("given_candidate", found, ids=[c.id for c in found])
+    if "given_pack" in metafunc.fixturenames:
+        packs = [p for p in packs if find_candidates([p], "cuda")]
+        metafunc.parametrize("given_pack", packs, ids=[p.path.name for p in packs])
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -54,7 +112,36 @@ def compile_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def packs(tmp_path_factory: pytest.TempPathFactory, compile_cache: Path) -> Packs:
     """A pack for each sample; tests share them and must not change them."""
+    from packs import build_packs
+
     return build_packs(tmp_path_factory.mktemp("packs"), compile_cache)
+
+
+@pytest.fixture(scope="session")
+def cuda_pack(tmp_path_factory: pytest.TempPathFactory, compile_cache: Path) -> Path:
+    """A pack of two members for a CUDA ISA, of f16 operands and an f32 result."""
+    from packs import SAMPLES, build_pack, with_few_members
+
+    folder = tmp_path_factory.mktemp("cuda-pack")
+    sample = Path(__file__).parent.parent / "samples" / SAMPLES["matmul_f16"]
+    kept = {'backends = ["cuda", "rocm", "vulkan"]': 1, "": 1}
+    (folder / "source.mlir").write_text(with_few_members(sample.read_text(), kept))
+    build_pack(folder / "source.mlir", folder / "pack", compile_cache, ("cuda:sm_90a",))
+    return folder / "pack"
+
+
+@pytest.fixture
+def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    """The CUDA driver that is found, in Python; torch and the management library are not there."""
+    from cuda_arrays import gemm
+    from fake_cuda import FakeCuda
+
+    fake = FakeCuda()
+    fake.kernels["gemm"] = gemm
+    monkeypatch.setitem(sys.modules, "cuda.bindings.driver", fake)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    return fake
 
 
 @pytest.fixture

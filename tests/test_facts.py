@@ -100,12 +100,6 @@ def test_a_list_with_one_unbelievable_number_is_unknown(
     assert getattr(clamped(facts), field) == kept
 
 
-@pytest.mark.parametrize("uri", ["cuda", "cuda://0"])
-def test_a_device_without_a_reader_is_refused(uri: str) -> None:
-    with pytest.raises(DeviceError, match=rf"device '{uri}': this build reads no facts of"):
-        read_facts(uri)
-
-
 @pytest.mark.parametrize("uri", ["", "metal", "Vulkan", "vulkan:0", "local-task/0"])
 def test_an_unknown_uri_is_refused_with_what_works(uri: str) -> None:
     with pytest.raises(DeviceError, match="local-sync, local-task, vulkan") as caught:

@@ -1,0 +1,195 @@
+"""Packs that a run is given by a folder: what there is in them to test on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dialects.expressions import Expression
+from dialects.facts import DeviceFacts
+from dialects.manifest import KernelEntry, Record
+from dialects.member import Problem
+from dialects.operands import contiguous_strides, operand_span
+from dialects.rules import Case as Rules
+from dialects.rules import judge
+from runtime.arrays import Layout, launch_constants
+from runtime.dtypes import dtype_of
+from runtime.executors import Launchable, Memory
+from runtime.pack import Pack, open_pack
+from runtime.proof import awkward_problem, make_case, prove
+from runtime.reference import evaluate
+
+# M, N, K: smaller than any tile, primes, one more and one less than tiles, and no K at all.
+AWKWARD = (
+    (1, 1, 1),
+    (2, 15, 37),
+    (15, 37, 2),
+    (37, 130, 15),
+    (130, 514, 37),
+    (257, 129, 130),
+    (127, 255, 514),
+    (8, 8, 0),
+    (1, 264, 136),
+    (136, 264, 72),
+    (520, 1032, 264),
+    (129, 512, 64),
+)
+SHAPE = (136, 264, 72)  # one that every body takes: all multiples of 8
+PADDING = 24  # elements between rows of a strided operand: a multiple of 8, of no power of two
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """One record with code for a backend."""
+
+    pack: Pack
+    kernel: KernelEntry
+    record: Record
+
+    @property
+    def id(self) -> str:
+        """Kernel, member and body."""
+        return f"{self.kernel.kernel}-{self.record.identity.member}-{self.record.identity.body}"
+
+
+def find_packs(folder: Path) -> list[Pack]:
+    """The folder itself or its children, in order of their names."""
+    manifests = [folder / "manifest.json", *sorted(folder.glob("*/manifest.json"))]
+    return [open_pack(m.parent) for m in manifests if m.is_file()]
+
+
+def find_candidates(packs: Iterable[Pack], backend: str) -> list[Candidate]:
+    """Every record of that backend that has code."""
+    return [
+        Candidate(pack=pack, kernel=kernel, record=record)
+        for pack in packs
+        for kernel in pack.manifest.kernels
+        for record in kernel.members
+        if record.files is not None and record.identity.target.partition(":")[0] == backend
+    ]
+
+
+def problems(candidate: Candidate, facts: DeviceFacts) -> list[Problem]:
+    """The awkward sizes that the rules let the record run, dense, and its own awkward ones."""
+    dims = candidate.kernel.dims
+    batch = (3,) if len(dims) == 4 else ()
+    sizes = [Problem(dims=dims, sizes=(*batch, *mnk)) for mnk in AWKWARD]
+    sizes.append(awkward_problem(candidate.kernel, candidate.record))
+    return [p for p in sizes if runs(candidate, facts, p)]
+
+
+def runs(
+    candidate: Candidate,
+    facts: DeviceFacts,
+    problem: Problem,
+    strides: Mapping[str, int] | None = None,
+) -> bool:
+    """Whether the rules let the record run."""
+    case = Rules(
+        kernel=candidate.kernel,
+        record=candidate.record,
+        facts=facts,
+        problem=problem,
+        strides=strides,
+    )
+    return judge(case).ok
+
+
+def wrong(
+    device: Memory, code: Launchable, kernel: KernelEntry, at: Sequence[Problem]
+) -> list[str]:
+    """What is wrong of a loaded candidate at each problem: exact, poisoned, operands unchanged."""
+    found = []
+    for problem in at:
+        reason = prove(device, code, make_case(device, kernel, problem), whole=True)
+        if reason is not None:
+            found.append(f"{problem.text}: {reason}")
+    return found
+
+
+def padded_layouts(kernel: KernelEntry, at: Problem) -> list[Layout]:
+    """Layouts with gaps between the rows, and between the matrices of a batch."""
+    values, result = at.values(), []
+    for argument in kernel.args:
+        shape = [values[d] for d in argument.dims]
+        wide = [*shape[:-1], shape[-1] + PADDING]
+        strides = contiguous_strides(wide) if len(shape) > 1 else ()
+        result.append(Layout(type=argument.type, shape=tuple(shape), strides=strides))
+    return result
+
+
+def strides_by_name(kernel: KernelEntry, layouts: Sequence[Layout]) -> dict[str, int]:
+    """The outer strides as the rules take them."""
+    return {
+        f"{argument.name}.{axis}": stride
+        for argument, layout in zip(kernel.args, layouts, strict=True)
+        for axis, stride in enumerate(layout.strides)
+    }
+
+
+def spread_out(array: np.ndarray, layout: Layout) -> np.ndarray:
+    """The memory of an array in a layout, with 0xFF bytes wherever no element is."""
+    span = operand_span(layout.shape, layout.strides)
+    memory = np.full(span * array.itemsize, 0xFF, np.uint8).view(array.dtype)
+    window(memory, layout)[...] = array
+    return memory
+
+
+def window(memory: np.ndarray, layout: Layout) -> np.ndarray:
+    """The elements of a layout in flat memory."""
+    strides = [s * memory.itemsize for s in (*layout.strides, 1)]
+    return np.lib.stride_tricks.as_strided(memory, layout.shape, strides)
+
+
+def wrong_when_strided(
+    device: Memory, code: Launchable, kernel: KernelEntry, at: Problem
+) -> str | None:
+    """What is wrong with gaps between rows: the result, or memory between its rows."""
+    layouts = padded_layouts(kernel, at)
+    host = make_case(device, kernel, at).host
+    buffers, memories = [], []
+    for argument, layout in zip(kernel.args, layouts, strict=True):
+        dtype = dtype_of(argument.type)
+        start = host.get(argument.name)
+        filled = np.zeros(layout.shape, dtype) if start is None else start
+        memory = spread_out(filled, layout)
+        if start is None:
+            memory.view(np.uint8)[:] = 0xFF
+        memories.append(memory)
+        buffers.append(device.upload(memory))
+    if code.record.workspace:
+        buffers.append(device.allocate(Expression(code.record.workspace).evaluate(at.values())))
+        device.poison(buffers[-1])
+    code.run(buffers, launch_constants(at, layouts))
+    before = memories[-1].copy()
+    after = device.download(buffers[len(layouts) - 1], before.shape, before.dtype)
+    expected = evaluate(kernel.contraction, host).astype(before.dtype)
+    if not np.array_equal(window(after, layouts[-1]), expected):
+        return f"{at.text}: wrong with strides"
+    for memory in (before, after):
+        window(memory, layouts[-1])[...] = 0
+    return None if before.tobytes() == after.tobytes() else f"{at.text}: writes between rows"
+
+
+def host_operands(kernel: KernelEntry, at: Problem, seed: int = 0) -> list[np.ndarray]:
+    """Operands of small integers, in argument order."""
+    rng, values = np.random.default_rng(seed), at.values()
+    return [
+        rng.integers(-2, 3, [values[d] for d in a.dims]).astype(dtype_of(a.type))
+        for a in kernel.read_arguments
+    ]
+
+
+def expected_of(kernel: KernelEntry, operands: Sequence[np.ndarray]) -> np.ndarray:
+    """The exact result."""
+    names = [a.name for a in kernel.read_arguments]
+    value = evaluate(kernel.contraction, dict(zip(names, operands, strict=True)))
+    return value.astype(dtype_of(kernel.result.type))
+
+
+def sized(dims: tuple[str, ...], mnk: tuple[int, int, int] = SHAPE) -> Problem:
+    """The problem of these sizes, three of them where the kernel has a batch."""
+    return Problem(dims=dims, sizes=(*((3,) if len(dims) == 4 else ()), *mnk))
