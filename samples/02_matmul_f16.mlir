@@ -9,9 +9,9 @@ func.func @matmul_f16(%a: tensor<?x?xf16>, %b: tensor<?x?xf16>) -> tensor<?x?xf3
         {m = 16, n = 64, k = 512, thread_m = 8, thread_n = 32, backends = ["cpu"]},
         {m = 24, n = 64, k = 512, thread_m = 6, thread_n = 16, backends = ["cpu"]},
         // matrix cores: waves_m x waves_n waves, each a part of the tile
-        {m = 128, n = 128, k = 32, waves_m = 2, waves_n = 4, backends = ["vulkan"]},
-        {m = 64, n = 64, k = 32, waves_m = 2, waves_n = 2, backends = ["vulkan"]},
-        {m = 16, n = 16, k = 16, waves_m = 1, waves_n = 1, backends = ["vulkan"]},
+        {m = 128, n = 128, k = 32, waves_m = 2, waves_n = 4, backends = ["rocm", "vulkan"]},
+        {m = 64, n = 64, k = 32, waves_m = 2, waves_n = 2, backends = ["rocm", "vulkan"]},
+        {m = 16, n = 16, k = 16, waves_m = 1, waves_n = 1, backends = ["rocm", "vulkan"]},
         // the portable tile
         {m = 64, n = 64, k = 16, thread_m = 4, thread_n = 4},
         {m = 128, n = 64, k = 16, thread_m = 8, thread_n = 4, backends = ["cuda", "rocm", "vulkan"]},

@@ -5,13 +5,19 @@ from dialects.errors import UnsupportedError
 from .body import Emitted, TileBody
 from .coop_matrix import CoopMatrixBody, CoopMatrixNarrowBody
 from .cpu_mmt4d import CpuMmt4dBody
+from .mfma import MfmaBody, MfmaNarrowBody
 from .software import SoftwareBody
+from .wmma import WmmaBody, WmmaNarrowBody
 
 __all__ = ["BODIES", "Emitted", "TileBody", "body_named"]
 
 BODIES: tuple[TileBody, ...] = (
     CoopMatrixBody(),
     CoopMatrixNarrowBody(),
+    WmmaBody(),
+    WmmaNarrowBody(),
+    MfmaBody(),
+    MfmaNarrowBody(),
     SoftwareBody(),
     CpuMmt4dBody(),
 )

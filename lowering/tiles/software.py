@@ -31,9 +31,8 @@ from .interface import (
     load_constants,
     storage_type,
 )
-from .kernel_text import Index, KernelText
+from .kernel_text import MAX_UNROLLED, Index, KernelText
 
-MAX_UNROLLED = 1024  # elements of a lane's tile, or staged by a lane: the text holds each of them
 STORAGE_FEATURES = {8: "b8", 16: "b16", 64: "b64"}  # storage widths a device may lack
 
 
