@@ -38,8 +38,9 @@ def turned_depth(shape: MatrixShape, total: int) -> int:
 
 
 class _InnermostK(Staged):
-    """One operand in workgroup memory: [BUFFERS * extent][k + pad] elements.
+    """One operand in workgroup memory: [BUFFERS * extent][k + pad] elements, flat.
 
+    Flat, so that what differs between two places of a lane is a constant that fits the instruction.
     ``turned`` says that its contiguous axis in memory is not k.
     """
 
@@ -54,8 +55,9 @@ class _InnermostK(Staged):
         super().__init__(kernel, operand, outer, inner, per=shape.per, depth=depth, down=wide)
         self.extent = self.width if self.turned else self.rows
         self.element = storage_type(operand.type)
-        pitch = kernel.tile.k + shape.pad
-        self.kind = f"memref<{BUFFERS * self.extent}x{pitch}x{self.element}, {SHARED}>"
+        self.pitch = kernel.tile.k + shape.pad
+        self.size = self.extent * self.pitch
+        self.kind = f"memref<{BUFFERS * self.size}x{self.element}, {SHARED}>"
         self.name = kernel.ir.value(f"memref.alloc() : {self.kind}", "shared")
 
 
@@ -83,7 +85,7 @@ class AmdKernel(StagedGemm):
         """See :class:`.StagedGemm`."""
         assert isinstance(staged, _InnermostK)
         ir = self.ir
-        first = ir.mul(buffer, staged.extent)
+        start = ir.mul(buffer, staged.size)
         for index in range(staged.passes):
             unit, row, column = staged.place(self, index)
             inner = ir.mul(column, staged.per)
@@ -91,10 +93,12 @@ class AmdKernel(StagedGemm):
             partial = (index + 1) * self.shape.threads > staged.total
             with ir.when(ir.less(unit, staged.total)) if partial else nullcontext():
                 if staged.turned:
+                    first = ir.add(start, ir.add(ir.mul(inner, staged.pitch), row))
                     for step, value in enumerate(self._turn(mine)):
-                        self._put_run(staged, value, ir.add(first, ir.add(inner, step)), row)
+                        self._put_run(staged, value, ir.add(first, step * staged.pitch))
                 else:
-                    self._put_run(staged, self._elements(mine[0]), ir.add(first, row), inner)
+                    place = ir.add(ir.mul(row, staged.pitch), inner)
+                    self._put_run(staged, self._elements(mine[0]), ir.add(start, place))
 
     def _elements(self, unit: str) -> str:
         """A copied unit as a vector of elements; a lone element as it is."""
@@ -119,16 +123,16 @@ class AmdKernel(StagedGemm):
         made = f"vector<{len(rows)}x{element}>"
         return [ir.value(f"vector.from_elements {', '.join(cell)} : {made}") for cell in cells]
 
-    def _put_run(self, staged: _InnermostK, value: str, row: Index, k: Index) -> None:
+    def _put_run(self, staged: _InnermostK, value: str, place: Index) -> None:
         """Store a run of k, or one element where the copy is no wider."""
         ir = self.ir
         count = staged.depth if staged.turned else staged.per
-        slot = f"{ir.index(row)}, {ir.index(k)}"
+        slot = f"{staged.name}[{ir.index(place)}]"
         if count == 1:
-            ir.emit(f"memref.store {value}, {staged.name}[{slot}] : {staged.kind}")
+            ir.emit(f"memref.store {value}, {slot} : {staged.kind}")
             return
         ir.emit(
-            f"vector.store {value}, {staged.name}[{slot}] alignment = {count * self.shape.bytes}"
+            f"vector.store {value}, {slot} alignment = {count * self.shape.bytes}"
             f" : {staged.kind}, vector<{count}x{staged.element}>"
         )
 
@@ -140,15 +144,15 @@ class AmdKernel(StagedGemm):
     def _operand_kind(self) -> str:
         return f"vector<{self.fragment.k_run}x{storage_type(self.shape.type)}>"
 
-    def load(self, staged: Staged, parity: Index, first: Index, k: int) -> str:
+    def load(self, staged: Staged, parity: Index, first: Index, ahead: int, k: int) -> str:
         """See :class:`.StagedGemm`."""
         assert isinstance(staged, _InnermostK)
         ir = self.ir
-        row = ir.add(ir.add(ir.mul(parity, staged.extent), first), self.across)
-        slot = f"{ir.index(row)}, {ir.index(ir.add(self.lane_k, k))}"
+        mine = ir.add(ir.mul(ir.add(first, self.across), staged.pitch), self.lane_k)
+        place = ir.add(ir.add(mine, ir.mul(parity, staged.size)), ahead * staged.pitch + k)
         alignment = min(WIDE_BYTES, self.fragment.k_run * self.shape.bytes)
         return ir.value(
-            f"vector.load {staged.name}[{slot}] alignment = {alignment}"
+            f"vector.load {staged.name}[{ir.index(place)}] alignment = {alignment}"
             f" : {staged.kind}, {self._operand_kind}"
         )
 

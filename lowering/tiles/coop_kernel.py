@@ -81,10 +81,11 @@ class CoopKernel(StagedGemm):
             f'!gpu.mma_matrix<{s.m}x{s.n}x{self.acc}, "COp">',
         )
 
-    def load(self, staged: Staged, parity: Index, first: Index, k: int) -> str:
+    def load(self, staged: Staged, parity: Index, first: Index, ahead: int, k: int) -> str:
         """See :class:`.StagedGemm`."""
         assert isinstance(staged, _AsStored)
         ir = self.ir
+        first = ir.add(first, ahead)
         outer, inner = (first, k) if staged.inner == self.contraction.k else (k, first)
         row = ir.add(ir.mul(parity, staged.rows), outer)
         column = ir.div(inner, staged.per)

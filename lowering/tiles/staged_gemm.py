@@ -166,8 +166,8 @@ class StagedGemm(ABC):
         """An accumulator of zeros, and its type."""
 
     @abstractmethod
-    def load(self, staged: Staged, parity: Index, first: Index, k: int) -> str:
-        """The fragment at ``first`` along M or N and ``k``, of buffer ``parity``."""
+    def load(self, staged: Staged, parity: Index, first: Index, ahead: int, k: int) -> str:
+        """The fragment at ``first + ahead`` along M or N and ``k``, of buffer ``parity``."""
 
     @abstractmethod
     def multiply(self, a: str, b: str, accumulator: str) -> str:
@@ -247,8 +247,8 @@ class StagedGemm(ABC):
         ir, s = self.ir, self.shape
         row, column = ir.mul(self.wave_m, s.rows * s.m), ir.mul(self.wave_n, s.columns * s.n)
         for k in range(0, self.tile.k, s.k):
-            a = [self.load(self.a, parity, ir.add(row, i * s.m), k) for i in range(s.rows)]
-            b = [self.load(self.b, parity, ir.add(column, j * s.n), k) for j in range(s.columns)]
+            a = [self.load(self.a, parity, row, i * s.m, k) for i in range(s.rows)]
+            b = [self.load(self.b, parity, column, j * s.n, k) for j in range(s.columns)]
             accumulators = [
                 self.multiply(a[n // s.columns], b[n % s.columns], old)
                 for n, old in enumerate(accumulators)
