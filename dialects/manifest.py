@@ -73,7 +73,10 @@ class Files:
 
 @dataclass(frozen=True, kw_only=True)
 class Footprint:
-    """What one workgroup takes, read from the artifact; null where the back end reports nothing."""
+    """What one workgroup takes, read from the artifact; null where the back end reports nothing.
+
+    ``matrix_permille`` is the share of matrix instructions among those of the main loop.
+    """
 
     registers: int | None = None
     sgprs: int | None = None
@@ -86,6 +89,7 @@ class Footprint:
     resident_groups: int | None = None
     feasible_blocks: tuple[int, ...] | None = None
     occupancy_limiter: str | None = None
+    matrix_permille: int | None = None
 
     @property
     def shared_bytes(self) -> int | None:

@@ -64,10 +64,14 @@ def _mfma(family: str, k: int, k8: int) -> tuple[Instruction, ...]:
     """CDNA ISA guides. ``k`` and ``k8`` are the depth of a 16x16 product of 16-bit and
     of 8-bit operands; a 32x32 one is half as deep. Each takes a wave of 64.
     """
-    return tuple(
-        _amd(family, "mfma", (m, m, depth * 16 // m), a, acc)
-        for a, acc, depth in (("f16", "f32", k), ("bf16", "f32", k), ("i8", "i32", k8))
-        for m in (16, 32)
+    types = (("f16", "f32", k), ("bf16", "f32", k), ("i8", "i32", k8))
+    return (
+        *(
+            _amd(family, "mfma", (m, m, depth * 16 // m), a, acc)
+            for a, acc, depth in types
+            for m in (16, 32)
+        ),
+        _amd(family, "mfma", (16, 16, 4), "f32", "f32"),
     )
 
 
@@ -85,7 +89,7 @@ INSTRUCTIONS = (
     *_mfma("gfx90a", 16, 16),
     *_mfma("gfx94", 16, 32),
     *_mfma("gfx950", 32, 64),
-    *_mfma("gfx950", 16, 32),
+    *_mfma("gfx950", 16, 32)[:-1],
 )
 
 

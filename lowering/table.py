@@ -7,7 +7,7 @@ from rich.table import Table
 from dialects.manifest import Manifest, Record
 
 _COLUMNS = ("kernel", "member", "body", "target", "tier", "threads", "registers", "spill B")
-_MORE = ("shared B", "resident", "code", "gates")
+_MORE = ("shared B", "resident", "matrix ‰", "code", "gates")
 
 
 def manifest_table(manifest: Manifest) -> Table:
@@ -38,6 +38,7 @@ def _cells(record: Record) -> tuple[str, ...]:
         _figure(used.spill_bytes),
         _figure(used.shared_bytes),
         _figure(used.resident_groups),
+        _figure(used.matrix_permille),
         *outcome,
     )
 

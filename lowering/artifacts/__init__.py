@@ -54,6 +54,7 @@ def read_artifact(target: Target, code: bytes, predicted: Footprint, *, where: s
         )
     if target.backend == "rocm":
         kernel = read_hsaco(code, where=where)
+        share = kernel.census.loop_share if kernel.census else None
         return Reading(
             code_hash=elf_hash(code, where=where),
             footprint=replace(
@@ -64,7 +65,9 @@ def read_artifact(target: Target, code: bytes, predicted: Footprint, *, where: s
                 static_shared_bytes=kernel.static_shared_bytes,
                 wave_width=kernel.wave_width,
                 threads_per_group=kernel.threads,
+                matrix_permille=None if share is None else round(1000 * share),
             ),
+            matrix_instructions=kernel.census.matrix_instructions if kernel.census else None,
             isa=kernel.isa,
         )
     return Reading(code_hash=elf_hash(code, where=where), footprint=predicted)

@@ -93,13 +93,22 @@ def census(code: bytes, isa: str, *, where: str) -> AmdCensus:
     )
 
 
+def is_known(isa: str) -> bool:
+    """Whether this module knows how instructions of an ISA are encoded."""
+    return _family(isa) is not None
+
+
+def _family(isa: str) -> str | None:
+    return next((f for f in _LONG if isa.startswith(f)), None)
+
+
 def decode(code: bytes, isa: str, *, where: str) -> Iterator[AmdInstruction]:
     """The instructions of a function in order.
 
     Raises:
         FormatError: see :func:`census`.
     """
-    family = next((f for f in _LONG if isa.startswith(f)), None)
+    family = _family(isa)
     if family is None:
         raise FormatError(f"machine code of {isa} is not understood", where=where)
     if len(code) % 4:

@@ -17,12 +17,17 @@ from elftools.elf.sections import NoteSection, SymbolTableSection
 
 from dialects.errors import FormatError
 
+from .amd_code import AmdCensus, census, is_known
+
 NT_AMDGPU_METADATA = 32
 
 
 @dataclass(frozen=True, kw_only=True)
 class HsacoReading:
-    """The metadata of one AMD GPU kernel (AMDGPU backend guide, code object V5)."""
+    """The metadata of one AMD GPU kernel (AMDGPU backend guide, code object V5), and its code.
+
+    ``census`` is None where the ISA's encoding is not known.
+    """
 
     isa: str
     registers: int
@@ -31,16 +36,18 @@ class HsacoReading:
     static_shared_bytes: int
     wave_width: int
     threads: int | None
+    census: AmdCensus | None
 
 
 def read_hsaco(code: bytes, *, where: str) -> HsacoReading:
     """Read the first kernel of a code object.
 
     Raises:
-        FormatError: no ELF, or no AMD GPU metadata in it.
+        FormatError: no ELF, no AMD GPU metadata in it, or code that cannot be decoded.
     """
     with _reading(where):
-        return _hsaco(_metadata(_elf(code, where), where))
+        elf = _elf(code, where)
+        return _hsaco(_metadata(elf, where), elf, where)
 
 
 @contextmanager
@@ -56,15 +63,17 @@ def _reading(where: str) -> Iterator[None]:
         ) from None
 
 
-def _hsaco(data: dict[str, Any]) -> HsacoReading:
+def _hsaco(data: dict[str, Any], elf: ELFFile, where: str) -> HsacoReading:
     kernel = data["amdhsa.kernels"][0]
+    isa = data["amdhsa.target"].partition(":")[0].rpartition("-")[2]
+    name = kernel[".symbol"].removesuffix(".kd")
     required = kernel.get(".reqd_workgroup_size")
     threads = kernel.get(".max_flat_workgroup_size")
     if required:
         threads = required[0] * required[1] * required[2]
     spilled = kernel[".vgpr_spill_count"] + kernel[".sgpr_spill_count"]
     return HsacoReading(
-        isa=data["amdhsa.target"].partition(":")[0].rpartition("-")[2],
+        isa=isa,
         registers=kernel[".vgpr_count"],
         sgprs=kernel[".sgpr_count"],
         # scalar registers spill into lanes of vector ones first, which takes no scratch memory
@@ -72,7 +81,26 @@ def _hsaco(data: dict[str, Any]) -> HsacoReading:
         static_shared_bytes=kernel[".group_segment_fixed_size"],
         wave_width=kernel[".wavefront_size"],
         threads=threads,
+        census=census(_function(elf, name, where), isa, where=where) if is_known(isa) else None,
     )
+
+
+def _function(elf: ELFFile, name: str, where: str) -> bytes:
+    """The machine code of a function by the size that its symbol states."""
+    for symbol in _symbols(elf):
+        section = symbol["st_shndx"]
+        if symbol.name == name and symbol["st_size"] and isinstance(section, int):
+            content = elf.get_section(section)
+            start = symbol["st_value"] - content["sh_addr"]
+            code = content.data()[max(start, 0) : start + symbol["st_size"]]
+            if len(code) == symbol["st_size"]:
+                return code
+    raise FormatError(f"the code object has no code of '{name}'", where=where)
+
+
+def _symbols(elf: ELFFile) -> Iterator[Any]:
+    table = elf.get_section_by_name(".symtab") or elf.get_section_by_name(".dynsym")
+    return table.iter_symbols() if isinstance(table, SymbolTableSection) else iter(())
 
 
 def _elf(code: bytes, where: str) -> ELFFile:
@@ -127,8 +155,7 @@ def elf_hash(code: bytes, *, where: str) -> str:
 def _without_entries(content: bytes, address: int, elf: ELFFile) -> bytes:
     """Zero the entry offset (bytes 16 to 24) of every AMD GPU kernel descriptor in a section."""
     result = bytearray(content)
-    table = elf.get_section_by_name(".symtab") or elf.get_section_by_name(".dynsym")
-    for symbol in table.iter_symbols() if isinstance(table, SymbolTableSection) else ():
+    for symbol in _symbols(elf):
         start = symbol["st_value"] - address + 16
         if symbol.name.endswith(".kd") and start >= 0 and start + 8 <= len(result):
             result[start : start + 8] = bytes(8)

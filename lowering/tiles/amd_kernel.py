@@ -142,7 +142,9 @@ class AmdKernel(StagedGemm):
 
     @property
     def _operand_kind(self) -> str:
-        return f"vector<{self.fragment.k_run}x{storage_type(self.shape.type)}>"
+        """A run of k; a lone element is no vector."""
+        run, element = self.fragment.k_run, storage_type(self.shape.type)
+        return f"vector<{run}x{element}>" if run > 1 else element
 
     def load(self, staged: Staged, parity: Index, first: Index, ahead: int, k: int) -> str:
         """See :class:`.StagedGemm`."""
@@ -150,6 +152,8 @@ class AmdKernel(StagedGemm):
         ir = self.ir
         mine = ir.add(ir.mul(ir.add(first, self.across), staged.pitch), self.lane_k)
         place = ir.add(ir.add(mine, ir.mul(parity, staged.size)), ahead * staged.pitch + k)
+        if self.fragment.k_run == 1:
+            return ir.value(f"memref.load {staged.name}[{ir.index(place)}] : {staged.kind}")
         alignment = min(WIDE_BYTES, self.fragment.k_run * self.shape.bytes)
         return ir.value(
             f"vector.load {staged.name}[{ir.index(place)}] alignment = {alignment}"
@@ -174,7 +178,9 @@ class AmdKernel(StagedGemm):
             first, column = ir.add(row0, self.lane_row), ir.add(col0, self.across)
             with ir.when(ir.less(column, self.values[c.n])):
                 for element in range(self.fragment.sums):
-                    self._store_sum(sums, element, ir.add(first, self.fragment.row(element)), column)
+                    self._store_sum(
+                        sums, element, ir.add(first, self.fragment.row(element)), column
+                    )
 
     def _store_sum(self, sums: str, element: int, row: Index, column: Index) -> None:
         ir, c = self.ir, self.contraction

@@ -45,6 +45,11 @@ class AmdMatrixBody:
         shape = self._shape(contraction, tile, instruction)
         if shape.threads > MAX_THREADS:
             return f"{shape.threads} lanes > {MAX_THREADS} of a workgroup"
+        if amd_shared_bytes(shape) > target.shared_bytes:
+            return (
+                f"workgroup memory {amd_shared_bytes(shape)} B > {target.shared_bytes} B of "
+                f"{target.name}"
+            )
         if self.wide and (tile.m % shape.per or tile.n % shape.per or tile.k % shape.per):
             return f"copies of {WIDE_BYTES} bytes need a tile in multiples of {shape.per}"
         return too_much_text(shape) or refused_types(contraction, self.name)
