@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from dialects.expressions import Expression
 from dialects.manifest import Launch as ManifestLaunch
+from dialects.manifest import Needs
 from dialects.member import Tile
 from dialects.operands import Contraction, Operand, operand_span
 from dialects.types import element_type
@@ -22,6 +23,7 @@ from runtime.reference import evaluate
 
 LARGEST = 3
 POISON = 0xFF  # NaN in every float type, -1 in an integer
+LEAST_BYTES = 16  # an operand without elements: one unit of copying is read of it, and dropped
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +33,13 @@ class Case:
     contraction: Contraction
     program: Program
     launch: ManifestLaunch
+    needs: Needs
     wave: int
+
+    def takes(self, values: Mapping[str, int]) -> bool:
+        """Whether sizes and strides are aligned as the body needs."""
+        alignment = self.needs.alignment or {}
+        return all(values[name] % need == 0 for name, need in alignment.items())
 
 
 def case_of(body: str, target: str | Target, contraction: Contraction, tile: Tile) -> Case:
@@ -44,7 +52,13 @@ def case_of(body: str, target: str | Target, contraction: Contraction, tile: Til
     attributes = module_attributes(resolved)
     program = read_program(f"module attributes {{{attributes}}} {{\n{emitted.text}\n}}")
     wave = emitted.needs.wave_width or resolved.wave
-    return Case(contraction=contraction, program=program, launch=emitted.launch, wave=wave)
+    return Case(
+        contraction=contraction,
+        program=program,
+        launch=emitted.launch,
+        needs=emitted.needs,
+        wave=wave,
+    )
 
 
 def transposed(contraction: Contraction, *, a: bool = False, b: bool = False) -> Contraction:
@@ -76,7 +90,7 @@ def check(
     named = dict(zip(contraction.dims, sizes, strict=True))
     rng = np.random.default_rng(sum(sizes) + slack)
     arrays, strides = {}, {}
-    buffers = []
+    buffers, spans = [], []
     for operand in contraction.operands:
         shape = [named[d] for d in operand.dims]
         layout = _strides(shape, slack)
@@ -87,7 +101,9 @@ def check(
             window[...] = rng.integers(low, LARGEST + 1, shape).astype(window.dtype)
         arrays[operand.name] = window.copy()
         buffers.append(buffer)
+        spans.append(operand_span(shape, layout) * window.itemsize)
     values = {**named, **strides}
+    assert case.takes(values), f"not aligned: {values}"
     assert case.launch.grid is not None
     assert case.launch.block is not None
     launch = Launch(
@@ -96,6 +112,7 @@ def check(
         wave=case.wave,
         constants=[values[name] for name in case.launch.constants],
         buffers=buffers,
+        spans=spans,
     )
     run = Emulator(program or case.program, launch)
     expected = evaluate(contraction, arrays)
@@ -117,7 +134,8 @@ def _window(
 ) -> tuple[np.ndarray, np.ndarray]:
     """An operand in a poisoned buffer that ends with it, and the buffer's bytes."""
     dtype = dtype_of(operand.type)
-    buffer = np.full(operand_span(shape, strides) * dtype.itemsize, POISON, np.uint8)
+    size = operand_span(shape, strides) * dtype.itemsize
+    buffer = np.full(size if prod(shape) else LEAST_BYTES, POISON, np.uint8)
     steps = [s * dtype.itemsize for s in (*strides, 1)]
     window = np.ndarray(shape, dtype, buffer, strides=steps)
     return window, buffer

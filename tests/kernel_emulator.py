@@ -84,13 +84,17 @@ _CONVERT_UNSIGNED = {"index_castui", "extui", "uitofp"}
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """What a kernel is launched with: buffers are bytes, one array a binding."""
+    """What a kernel is launched with.
+
+    ``buffers`` are bytes, one array a binding; ``spans`` is how many of them each operand takes.
+    """
 
     grid: Sequence[int]
     threads: int
     wave: int
     constants: Sequence[int]
     buffers: Sequence[np.ndarray]
+    spans: Sequence[int]
 
 
 class Emulator:
@@ -137,7 +141,7 @@ class Emulator:
         """A scalar that all lanes agree on."""
         value = self.array(number)
         if np.any(value != value[0]):
-            raise EmulatorError("lanes disagree on the bounds of a loop")
+            raise EmulatorError("lanes disagree on a size or a bound")
         return int(value[0])
 
     def met(self, step: Step, mask: np.ndarray) -> None:
@@ -217,9 +221,14 @@ def _alloc(run: Emulator, step: Step, _: np.ndarray) -> None:
 def _subspan(run: Emulator, step: Step, _: np.ndarray) -> None:
     binding = step.attributes["binding"]
     _, element = shaped(step.types[0])
-    content = run.launch.buffers[binding].reshape(1, -1)
+    offset, count = (run.uniform(r) for r in step.reads)
+    if offset % step.attributes["alignment"]:
+        raise EmulatorError(f"binding {binding} starts at byte {offset}")
+    content = run.launch.buffers[binding][offset:].reshape(1, -1)
     read_only = step.attributes.get("descriptor_flags", 0) == 1
     cell = _cell(element)
+    if count != -(-run.launch.spans[binding] // cell):
+        raise EmulatorError(f"binding {binding}: {count} cells of {cell} B are not what is bound")
     memory = Memory(f"binding {binding}", content, cell, shared=False, read_only=read_only)
     run.buffers.append(memory)
     run.values[step.writes[0]] = memory

@@ -102,7 +102,7 @@ def lanes_named(name: str, wave: int, step: int = 1) -> Lanes:
 
 
 def _held(layout: iree_gpu.GPUMMASingleSubgroupLayout, wave: int) -> Held:
-    """Along each axis: outer runs of thread runs of neighbouring elements; the last axis fastest."""
+    """Along each axis outer runs, then threads, then neighbours; the last axis is fastest."""
     lane = np.arange(wave)[:, None]
     counts = [o * e for o, e in zip(layout.outer, layout.element, strict=True)]
     number = np.arange(np.prod(counts))[None, :]

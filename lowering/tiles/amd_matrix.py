@@ -1,4 +1,4 @@
-"""What the bodies on AMD matrix instructions share: choice of the instruction, refusals, emission."""
+"""What the bodies on AMD matrix instructions share: their choice, refusals and emission."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_THREADS = 1024  # of a workgroup, on every AMD GPU
 
 @dataclass(frozen=True, kw_only=True)
 class AmdMatrixBody:
-    """Staged, double-buffered matrix instructions of one kind; ``wide`` copies 16 bytes at a time."""
+    """Staged, double-buffered matrix instructions of one kind; ``wide`` copies 16 bytes."""
 
     name: ClassVar[str]
     kind: ClassVar[str]

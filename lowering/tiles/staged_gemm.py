@@ -79,7 +79,7 @@ def copied_alignment(contraction: Contraction, per: int) -> dict[str, int]:
 
 
 def too_much_text(shape: MatrixShape) -> str | None:
-    """Why the kernel would be too long, or None: every product and copy of a lane is written out."""
+    """Why the kernel would be too long, or None: each product and copy of a lane is a line."""
     tile = shape.tile
     products = shape.rows * shape.columns * (tile.k // shape.k)
     if products > MAX_UNROLLED:
