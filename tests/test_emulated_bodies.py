@@ -47,6 +47,7 @@ LAYOUTS = [
     ("wmma", "rocm:gfx1100", RDNA, "i8"),
     ("mfma", "rocm:gfx942", CDNA, "bf16"),
     ("mfma", "rocm:gfx942", CDNA, "i8"),
+    ("mfma", "rocm:gfx942", Tile(m=64, n=64, k=16, waves_m=2, waves_n=2), "f32"),
     ("coop_matrix", LISTED, RDNA, "f16"),
     ("software", "rocm:gfx942", SMALL, "f16"),
 ]
@@ -139,6 +140,14 @@ def test_tiles(body: str, target: str, tile: Tile, turned: bool) -> None:
     for name in (body, f"{body}_narrow"):
         case = case_of(name, target, product, tile)
         check(case, (tile.m + 16, tile.n + 16, 2 * tile.k + 16))
+
+
+@pytest.mark.parametrize("k", [8, 24])
+def test_rows_that_no_wide_store_divides(k: int) -> None:
+    """Bytes are turned 16 rows of k at a time only where the tile has as many."""
+    tile = Tile(m=128, n=32, k=k, waves_m=1, waves_n=1)
+    case = case_of("mfma_narrow", "rocm:gfx90a", transposed(dense("i8", "i32"), a=True), tile)
+    check(case, (130, 33, 2 * k + 3))
 
 
 @settings(max_examples=25, deadline=None)

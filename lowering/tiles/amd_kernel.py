@@ -32,6 +32,8 @@ def turned_depth(shape: MatrixShape, total: int) -> int:
     As many as one store can take while every lane has some of the ``total`` units to copy.
     """
     depth = WIDE_BYTES // shape.bytes
+    while shape.tile.k % depth:
+        depth //= 2
     while depth * shape.bytes > _LEAST_STORE and total // depth < shape.threads:
         depth //= 2
     return depth
@@ -108,7 +110,7 @@ class AmdKernel(StagedGemm):
         return self.ir.value(f"vector.bitcast {unit} : {self.shape.unit} to {kind}")
 
     def _turn(self, rows: list[str]) -> list[str]:
-        """The columns of a block of copied rows, each a vector along k."""
+        """The columns of a block of copied rows, each a vector along k, or its only element."""
         ir, per = self.ir, self.shape.per
         element = storage_type(self.shape.type)
         if self.shape.wide:
@@ -120,6 +122,8 @@ class AmdKernel(StagedGemm):
             ]
         else:
             cells = [rows]
+        if len(rows) == 1:
+            return [cell for (cell,) in cells]
         made = f"vector<{len(rows)}x{element}>"
         return [ir.value(f"vector.from_elements {', '.join(cell)} : {made}") for cell in cells]
 
