@@ -9,8 +9,10 @@ from typing import NoReturn
 import pytest
 
 from golden_files import UPDATE, Golden
-from packs import Packs, build_packs
+from packs import TARGETS, Packs, build_packs
 from vulkan_device import vulkan_device as name_of_vulkan_device
+
+COMPILED_HERE = ("hip",)  # devices that --device adds to the packs of the samples
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -52,9 +54,18 @@ def compile_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def packs(tmp_path_factory: pytest.TempPathFactory, compile_cache: Path) -> Packs:
+def targets(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    """What packs of the samples are built for: also the devices that were asked for."""
+    asked = request.config.getoption("--device")
+    return (*TARGETS, *(f"device:{kind}" for kind in asked if kind in COMPILED_HERE))
+
+
+@pytest.fixture(scope="session")
+def packs(
+    tmp_path_factory: pytest.TempPathFactory, compile_cache: Path, targets: tuple[str, ...]
+) -> Packs:
     """A pack for each sample; tests share them and must not change them."""
-    return build_packs(tmp_path_factory.mktemp("packs"), compile_cache)
+    return build_packs(tmp_path_factory.mktemp("packs"), compile_cache, targets)
 
 
 @pytest.fixture

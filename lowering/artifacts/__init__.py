@@ -9,7 +9,7 @@ from math import prod
 from dialects.manifest import Footprint
 
 from ..target import Target
-from .elf import elf_hash, read_hsaco
+from .elf import elf_hash, read_amd_code, read_hsaco
 from .ptx import ptx_hash, read_ptx
 from .spirv import read_spirv
 
@@ -54,7 +54,8 @@ def read_artifact(target: Target, code: bytes, predicted: Footprint, *, where: s
         )
     if target.backend == "rocm":
         kernel = read_hsaco(code, where=where)
-        share = kernel.census.loop_share if kernel.census else None
+        counted = read_amd_code(code, where=where)
+        share = counted.loop_share if counted else None
         return Reading(
             code_hash=elf_hash(code, where=where),
             footprint=replace(
@@ -67,7 +68,7 @@ def read_artifact(target: Target, code: bytes, predicted: Footprint, *, where: s
                 threads_per_group=kernel.threads,
                 matrix_permille=None if share is None else round(1000 * share),
             ),
-            matrix_instructions=kernel.census.matrix_instructions if kernel.census else None,
+            matrix_instructions=counted.matrix_instructions if counted else None,
             isa=kernel.isa,
         )
     return Reading(code_hash=elf_hash(code, where=where), footprint=predicted)

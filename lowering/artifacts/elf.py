@@ -24,10 +24,7 @@ NT_AMDGPU_METADATA = 32
 
 @dataclass(frozen=True, kw_only=True)
 class HsacoReading:
-    """The metadata of one AMD GPU kernel (AMDGPU backend guide, code object V5), and its code.
-
-    ``census`` is None where the ISA's encoding is not known.
-    """
+    """The metadata of one AMD GPU kernel (AMDGPU backend guide, code object V5)."""
 
     isa: str
     registers: int
@@ -36,18 +33,16 @@ class HsacoReading:
     static_shared_bytes: int
     wave_width: int
     threads: int | None
-    census: AmdCensus | None
 
 
 def read_hsaco(code: bytes, *, where: str) -> HsacoReading:
     """Read the first kernel of a code object.
 
     Raises:
-        FormatError: no ELF, no AMD GPU metadata in it, or code that cannot be decoded.
+        FormatError: no ELF, or no AMD GPU metadata in it.
     """
     with _reading(where):
-        elf = _elf(code, where)
-        return _hsaco(_metadata(elf, where), elf, where)
+        return _hsaco(_metadata(_elf(code, where), where))
 
 
 @contextmanager
@@ -63,17 +58,15 @@ def _reading(where: str) -> Iterator[None]:
         ) from None
 
 
-def _hsaco(data: dict[str, Any], elf: ELFFile, where: str) -> HsacoReading:
+def _hsaco(data: dict[str, Any]) -> HsacoReading:
     kernel = data["amdhsa.kernels"][0]
-    isa = data["amdhsa.target"].partition(":")[0].rpartition("-")[2]
-    name = kernel[".symbol"].removesuffix(".kd")
     required = kernel.get(".reqd_workgroup_size")
     threads = kernel.get(".max_flat_workgroup_size")
     if required:
         threads = required[0] * required[1] * required[2]
     spilled = kernel[".vgpr_spill_count"] + kernel[".sgpr_spill_count"]
     return HsacoReading(
-        isa=isa,
+        isa=data["amdhsa.target"].partition(":")[0].rpartition("-")[2],
         registers=kernel[".vgpr_count"],
         sgprs=kernel[".sgpr_count"],
         # scalar registers spill into lanes of vector ones first, which takes no scratch memory
@@ -81,26 +74,7 @@ def _hsaco(data: dict[str, Any], elf: ELFFile, where: str) -> HsacoReading:
         static_shared_bytes=kernel[".group_segment_fixed_size"],
         wave_width=kernel[".wavefront_size"],
         threads=threads,
-        census=census(_function(elf, name, where), isa, where=where) if is_known(isa) else None,
     )
-
-
-def _function(elf: ELFFile, name: str, where: str) -> bytes:
-    """The machine code of a function by the size that its symbol states."""
-    for symbol in _symbols(elf):
-        section = symbol["st_shndx"]
-        if symbol.name == name and symbol["st_size"] and isinstance(section, int):
-            content = elf.get_section(section)
-            start = symbol["st_value"] - content["sh_addr"]
-            code = content.data()[max(start, 0) : start + symbol["st_size"]]
-            if len(code) == symbol["st_size"]:
-                return code
-    raise FormatError(f"the code object has no code of '{name}'", where=where)
-
-
-def _symbols(elf: ELFFile) -> Iterator[Any]:
-    table = elf.get_section_by_name(".symtab") or elf.get_section_by_name(".dynsym")
-    return table.iter_symbols() if isinstance(table, SymbolTableSection) else iter(())
 
 
 def _elf(code: bytes, where: str) -> ELFFile:
@@ -126,6 +100,40 @@ def _metadata(elf: ELFFile, where: str) -> dict[str, Any]:
                 raw = described if isinstance(described, bytes) else note["n_descdata"]
                 return msgpack.unpackb(raw)
     raise FormatError("the code object has no AMD GPU metadata note", where=where)
+
+
+def read_amd_code(code: bytes, *, where: str) -> AmdCensus | None:
+    """Count the instructions of the first kernel of a code object; None for an unknown encoding.
+
+    Raises:
+        FormatError: no ELF, no AMD GPU metadata in it, or code that cannot be decoded.
+    """
+    with _reading(where):
+        elf = _elf(code, where)
+        metadata = _metadata(elf, where)
+        isa = _hsaco(metadata).isa
+        if not is_known(isa):
+            return None
+        entry = metadata["amdhsa.kernels"][0][".symbol"].removesuffix(".kd")
+        return census(_function(elf, entry, where), isa, where=where)
+
+
+def _function(elf: ELFFile, name: str, where: str) -> bytes:
+    """The machine code of a function, as long as its symbol says."""
+    for symbol in _symbols(elf):
+        section = symbol["st_shndx"]
+        if symbol.name == name and symbol["st_size"] and isinstance(section, int):
+            content = elf.get_section(section)
+            start = symbol["st_value"] - content["sh_addr"]
+            code = content.data()[max(start, 0) : start + symbol["st_size"]]
+            if len(code) == symbol["st_size"]:
+                return code
+    raise FormatError(f"the code object has no code of '{name}'", where=where)
+
+
+def _symbols(elf: ELFFile) -> Iterator[Any]:
+    table = elf.get_section_by_name(".symtab") or elf.get_section_by_name(".dynsym")
+    return table.iter_symbols() if isinstance(table, SymbolTableSection) else iter(())
 
 
 def elf_hash(code: bytes, *, where: str) -> str:
