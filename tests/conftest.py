@@ -56,7 +56,7 @@ def compile_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def targets(request: pytest.FixtureRequest) -> tuple[str, ...]:
     """What packs of the samples are built for: also the devices that were asked for."""
-    asked = request.config.getoption("--device")
+    asked: list[str] = request.config.getoption("--device") or []
     return (*TARGETS, *(f"device:{kind}" for kind in asked if kind in COMPILED_HERE))
 
 

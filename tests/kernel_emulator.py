@@ -220,7 +220,7 @@ def _alloc(run: Emulator, step: Step, _: np.ndarray) -> None:
 
 def _subspan(run: Emulator, step: Step, _: np.ndarray) -> None:
     binding = step.attributes["binding"]
-    _, element = shaped(step.types[0])
+    element = shaped(step.types[0])[1]
     offset, count = (run.uniform(r) for r in step.reads)
     if offset % step.attributes["alignment"]:
         raise EmulatorError(f"binding {binding} starts at byte {offset}")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from iree.compiler import ir
-from iree.compiler.dialects import iree_gpu
+from iree.compiler.dialects import iree_gpu as untyped_iree_gpu
 
 from emulated_memory import EmulatorError
 
+iree_gpu: Any = untyped_iree_gpu  # what its binary part adds has no types
 _SPELT = {"f32": "F32", "i32": "I32", "f16": "F16", "bf16": "BF16", "i8": "I8"}
 LHS, RHS, ACC = 0, 1, 2
 
@@ -55,7 +57,7 @@ class Lanes:
     c: Held
 
 
-def intrinsics() -> dict[str, iree_gpu.MMAIntrinsic]:
+def intrinsics() -> dict[str, Any]:
     """IREE's names of the instructions that it knows."""
     return {
         name: getattr(iree_gpu.MMAIntrinsic, name)
@@ -101,7 +103,7 @@ def lanes_named(name: str, wave: int, step: int = 1) -> Lanes:
     return Lanes(a=a, b=b, c=Held(rows=c.rows, columns=c.columns, shape=c.shape, step=step))
 
 
-def _held(layout: iree_gpu.GPUMMASingleSubgroupLayout, wave: int) -> Held:
+def _held(layout: Any, wave: int) -> Held:
     """Along each axis outer runs, then threads, then neighbours; the last axis is fastest."""
     lane = np.arange(wave)[:, None]
     counts = [o * e for o, e in zip(layout.outer, layout.element, strict=True)]

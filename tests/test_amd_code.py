@@ -214,4 +214,5 @@ def test_the_back_end_is_told_the_block(both: Build) -> None:
     """Without the bound a kernel is compiled for 1024 lanes, and for fewer registers each."""
     for record in records(both):
         assert record.launch is not None
+        assert record.launch.block is not None
         assert read_hsaco(code_of(both, record), where="code").threads == record.launch.block[0]
