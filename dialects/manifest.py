@@ -122,6 +122,7 @@ class Files:
 class Footprint:
     """What one workgroup takes, read from the artifact; null where the back end reports nothing.
 
+    ``matrix_permille`` is the share of matrix instructions among those of the main loop.
     ``sources`` names who said a field when it was not the artifact's reader.
     """
 
@@ -136,6 +137,7 @@ class Footprint:
     resident_groups: int | None = None
     feasible_blocks: tuple[int, ...] | None = None
     occupancy_limiter: str | None = None
+    matrix_permille: int | None = None
     sources: dict[str, str] | None = None
 
     @property

@@ -1,7 +1,7 @@
 """Matrix instructions of each ISA: types and shapes. Facts of instruction sets, not of devices.
 
-Sources: PTX ISA 8.0, table of ``mma.sync`` shapes; AMD RDNA 3/4 and CDNA 3 ISA guides, chapters on
-WMMA and MFMA. On Vulkan the driver itself lists what it has.
+Sources: PTX ISA 8.0, table of ``mma.sync`` shapes; AMD RDNA 3/4 and CDNA 2/3/4 ISA guides, chapters
+on WMMA and MFMA. On Vulkan the driver itself lists what it has.
 """
 
 from __future__ import annotations
@@ -34,8 +34,45 @@ def _nvidia(shape: tuple[int, int, int], a: str, acc: str, since: int) -> Instru
     )
 
 
-def _amd(name: str, shape: tuple[int, int, int], a: str, acc: str, family: str) -> Instruction:
-    return Instruction(name=name, shape=shape, types=(a, a, acc), family=family, since=0)
+def _amd(
+    family: str, kind: str, shape: tuple[int, int, int], a: str, acc: str, spelt: str | None = None
+) -> Instruction:
+    """``spelt`` is the operand type in the mnemonic, where it is not called like ours."""
+    m, n, k = shape
+    return Instruction(
+        name=f"{kind}_{acc}_{m}x{n}x{k}_{spelt or a}",
+        shape=shape,
+        types=(a, a, acc),
+        family=family,
+        since=0,
+    )
+
+
+def _wmma(family: str) -> tuple[Instruction, ...]:
+    """RDNA 3 and RDNA 4 ISA guides. Each takes a wave of 32."""
+    shape = (16, 16, 16)
+    return (
+        _amd(family, "wmma", shape, "f16", "f32"),
+        _amd(family, "wmma", shape, "bf16", "f32"),
+        _amd(family, "wmma", shape, "f16", "f16"),
+        _amd(family, "wmma", shape, "i8", "i32", "iu8"),
+        _amd(family, "wmma", shape, "u8", "i32", "iu8"),
+    )
+
+
+def _mfma(family: str, k: int, k8: int) -> tuple[Instruction, ...]:
+    """CDNA ISA guides. ``k`` and ``k8`` are the depth of a 16x16 product of 16-bit and
+    of 8-bit operands; a 32x32 one is half as deep. Each takes a wave of 64.
+    """
+    types = (("f16", "f32", k), ("bf16", "f32", k), ("i8", "i32", k8))
+    return (
+        *(
+            _amd(family, "mfma", (m, m, depth * 16 // m), a, acc)
+            for a, acc, depth in types
+            for m in (16, 32)
+        ),
+        _amd(family, "mfma", (16, 16, 4), "f32", "f32"),
+    )
 
 
 INSTRUCTIONS = (
@@ -46,19 +83,13 @@ INSTRUCTIONS = (
     _nvidia((16, 8, 32), "u8", "i32", 80),
     _nvidia((16, 8, 32), "f8e4m3", "f32", 89),
     _nvidia((16, 8, 32), "f8e5m2", "f32", 89),
-    *(
-        _amd(f"wmma_{acc}_16x16x16_{a}", (16, 16, 16), a, acc, family)
-        for family in ("gfx11", "gfx12")
-        for a, acc in (("f16", "f32"), ("bf16", "f32"), ("f16", "f16"), ("i8", "i32"))
-    ),
-    *(
-        _amd(f"mfma_{acc}_{m}x{m}x{k}_{a}", (m, m, k), a, acc, "gfx94")
-        for m, k, a, acc in (
-            (16, 16, "f16", "f32"),
-            (16, 16, "bf16", "f32"),
-            (16, 32, "i8", "i32"),
-        )
-    ),
+    *_wmma("gfx110"),
+    *_wmma("gfx115"),
+    *_wmma("gfx120"),
+    *_mfma("gfx90a", 16, 16),
+    *_mfma("gfx94", 16, 32),
+    *_mfma("gfx950", 32, 64),
+    *_mfma("gfx950", 16, 32)[:-1],
 )
 
 
@@ -102,10 +133,12 @@ def native_instruction(target: Target, a: str, b: str, acc: str) -> Instruction 
                     name=name, shape=shape, types=(a, b, acc), family="spirv", since=0
                 )
         return None
-    for instruction in INSTRUCTIONS:
-        if instruction.types == (a, b, acc) and _has(target, instruction):
-            return instruction
-    return None
+    return next(iter(native_instructions(target, (a, b, acc))), None)
+
+
+def native_instructions(target: Target, types: tuple[str, str, str]) -> list[Instruction]:
+    """Every instruction of the ISA for exactly these types (A, B, accumulator)."""
+    return [i for i in INSTRUCTIONS if i.types == types and _has(target, i)]
 
 
 def _has(target: Target, instruction: Instruction) -> bool:

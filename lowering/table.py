@@ -9,7 +9,7 @@ from rich.table import Table
 
 from dialects.manifest import Footprint, Manifest, Record
 
-FOOTPRINT = tuple(f.name for f in fields(Footprint))
+FOOTPRINT = tuple(f.name for f in fields(Footprint) if f.name != "sources")
 _MEMBERS = ("kernel", "member", "body", "target", "tier", "instructions", "access", "code", "gates")
 _DRIVER = "the driver allocates them, no back end knows"
 _HEADINGS = {
@@ -22,6 +22,7 @@ _HEADINGS = {
     "resident_groups": "resident",
     "feasible_blocks": "feasible blocks",
     "occupancy_limiter": "limiter",
+    "matrix_permille": "matrix ‰",
 }
 
 

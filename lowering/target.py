@@ -28,6 +28,7 @@ X86_LEVELS = (("x86-64-v4", _V4), ("x86-64-v3", _V3), ("x86-64-v2", _V2), ("x86-
 # Largest limits of an ISA where the driver's are not known: PTX ISA 8.0 (shared opt-in of the
 # largest part), RDNA/CDNA LDS, and the Vulkan specification's own field widths.
 _WIDEST_SHARED = {"cuda": 232448, "rocm": 65536, "vulkan": 65536}
+_LARGE_LDS = 163840  # of gfx950
 _WIDEST_COUNTS = {
     "cuda": (2147483647, 65535, 65535),
     "rocm": (2147483647, 2147483647, 2147483647),
@@ -69,7 +70,15 @@ class Target:
     @property
     def wave(self) -> int:
         """Wave width for block arithmetic: the narrowest offered, 32 when unknown."""
-        return min(self.facts.wave_widths) if self.facts.wave_widths else 32
+        return min(self.facts.wave_widths or _waves(self.isa) or (32,))
+
+    @property
+    def shared_bytes(self) -> int:
+        """Workgroup memory of one block: the driver's limit, or else the most that the ISA has."""
+        known = self.facts.shared_limit
+        if known is not None:
+            return known
+        return _LARGE_LDS if self.isa == "gfx950" else _WIDEST_SHARED[self.backend]
 
     @property
     def baseline(self) -> str | None:
@@ -268,7 +277,6 @@ def _limits(target: Target, matrix: bool) -> str:
     compute, storage = _types(target)
     counts = facts.max_workgroup_counts or _WIDEST_COUNTS[backend]
     sizes = facts.max_workgroup_sizes or _SIZES
-    shared = facts.shared_limit
     parts = [
         f"compute = {compute}",
         f"storage = {storage}",
@@ -278,7 +286,7 @@ def _limits(target: Target, matrix: bool) -> str:
         f"subgroup_size_choices = {list(facts.wave_widths or (target.wave,))}",
         f"max_workgroup_sizes = {[min(s, _MOST) for s in sizes]}",
         f"max_thread_count_per_workgroup = {facts.max_threads_per_block or 1024}",
-        f"max_workgroup_memory_bytes = {_WIDEST_SHARED[backend] if shared is None else shared}",
+        f"max_workgroup_memory_bytes = {target.shared_bytes}",
         f"max_workgroup_counts = {[min(c, _MOST) for c in counts]}",
     ]
     if backend == "rocm":

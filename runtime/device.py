@@ -165,7 +165,8 @@ def _rounded(nbytes: int) -> int:
 
 
 def status_reason(error: BaseException) -> str:
-    """The first sentence of one of IREE's status messages, without its source position."""
-    text = str(error).replace("\n", " ")
+    """The first sentence of one of IREE's status messages, without its source positions."""
+    text = " ".join(str(error).split())
     _, found, rest = text.partition(".c:")
-    return (rest.partition(": ")[2] if found else text).partition("; while")[0][:240].strip(" ;")
+    reason = (rest.partition(": ")[2] if found else text).partition("; while")[0]
+    return reason.partition(" c/runtime/src/")[0][:240].strip(" ;")

@@ -79,8 +79,10 @@ def matrices(
 
 
 def _aligned(contraction: Contraction, extra: Operand, array: np.ndarray) -> np.ndarray:
-    """The operand with a length-one axis for each axis of C that it lacks."""
-    return array[tuple(slice(None) if d in extra.dims else None for d in contraction.c.dims)]
+    """The operand in C's order of axes, with one of length one for each that it lacks."""
+    order = [extra.dims.index(d) for d in contraction.c.dims if d in extra.dims]
+    axes = tuple(slice(None) if d in extra.dims else None for d in contraction.c.dims)
+    return array.transpose(order)[axes]
 
 
 def _take(

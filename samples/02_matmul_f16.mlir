@@ -4,6 +4,7 @@ func.func @matmul_f16(%a: tensor<?x?xf16>, %b: tensor<?x?xf16>) -> tensor<?x?xf3
     attributes {
       xpu.kernel,
       xpu.dims = ["M", "N", "K"],
+      xpu.instantiate_max = 12,
       xpu.requires = "m % 8 == 0 and n % 16 == 0 and k % 16 == 0",
       xpu.instantiate = [
         {m = 16, n = 64, k = 512, thread_m = 8, thread_n = 32, backends = ["cpu"]},
@@ -11,9 +12,10 @@ func.func @matmul_f16(%a: tensor<?x?xf16>, %b: tensor<?x?xf16>) -> tensor<?x?xf3
         // matrix cores: waves_m x waves_n waves, each a part of the tile; stages are tiles of K in
         // flight where the body copies asynchronously, and two also build the bodies for odd rows
         {m = 128, n = 256, k = 64, waves_m = 2, waves_n = 4, stages = 4, backends = ["cuda"]},
+        {m = 256, n = 128, k = 64, waves_m = 4, waves_n = 2, stages = 4, backends = ["cuda"]},
         {m = 128, n = 128, k = 32, waves_m = 2, waves_n = 4, stages = 4, backends = ["cuda", "rocm", "vulkan"]},
         {m = 64, n = 64, k = 32, waves_m = 2, waves_n = 2, stages = 2, backends = ["cuda", "rocm", "vulkan"]},
-        {m = 16, n = 16, k = 16, waves_m = 1, waves_n = 1, backends = ["vulkan"]},
+        {m = 16, n = 16, k = 16, waves_m = 1, waves_n = 1, backends = ["rocm", "vulkan"]},
         // the portable tile
         {m = 64, n = 64, k = 16, thread_m = 4, thread_n = 4},
         {m = 128, n = 64, k = 16, thread_m = 8, thread_n = 4, backends = ["cuda", "rocm", "vulkan"]}

@@ -9,6 +9,9 @@ func.func @matmul_bias_relu(%a: tensor<?x?xf32>, %b: tensor<?x?xf32>,
       xpu.instantiate = [
         {m = 16, n = 64, k = 512, thread_m = 8, thread_n = 32, backends = ["cpu"]},
         {m = 24, n = 64, k = 512, thread_m = 6, thread_n = 16, backends = ["cpu"]},
+        // matrix cores that take f32
+        {m = 64, n = 64, k = 16, waves_m = 2, waves_n = 2, backends = ["rocm"]},
+        // the portable tile
         {m = 64, n = 64, k = 16, thread_m = 4, thread_n = 4},
         {m = 32, n = 32, k = 16, thread_m = 2, thread_n = 2, backends = ["cuda", "rocm", "vulkan"]}
       ]

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from fake_cuda import FakeCuda
     from packs import Packs  # loads the compiler, which a machine with a card may lack
 
+COMPILED_HERE = ("hip",)  # devices that --device adds to the packs of the samples
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """What a run may ask for beyond this machine's processor and Vulkan."""
@@ -110,11 +112,22 @@ def compile_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def packs(tmp_path_factory: pytest.TempPathFactory, compile_cache: Path) -> Packs:
+def targets(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    """What packs of the samples are built for: also the devices that were asked for."""
+    from packs import TARGETS
+
+    asked: list[str] = request.config.getoption("--device") or []
+    return (*TARGETS, *(f"device:{kind}" for kind in asked if kind in COMPILED_HERE))
+
+
+@pytest.fixture(scope="session")
+def packs(
+    tmp_path_factory: pytest.TempPathFactory, compile_cache: Path, targets: tuple[str, ...]
+) -> Packs:
     """A pack for each sample; tests share them and must not change them."""
     from packs import build_packs
 
-    return build_packs(tmp_path_factory.mktemp("packs"), compile_cache)
+    return build_packs(tmp_path_factory.mktemp("packs"), compile_cache, targets)
 
 
 @pytest.fixture(scope="session")

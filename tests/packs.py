@@ -24,10 +24,13 @@ SAMPLES = {
     "batch_matmul": "04_batch_matmul.mlir",
     "matmul_bias_relu": "05_matmul_bias_relu.mlir",
 }
+TARGETS = ("cpu", "vulkan")
 _FOLDER = Path(__file__).resolve().parent.parent / "samples"
 _MEMBER = re.compile(r"^ *\{m = [^}]*\},?\n", re.M)
 _KEPT = {
     'backends = ["cpu"]': 2,
+    'backends = ["rocm", "vulkan"]': 1,
+    'backends = ["rocm"]': 1,
     "": 1,
     'backends = ["cuda", "rocm", "vulkan"]': 3,
 }
@@ -36,7 +39,7 @@ _ONE = {'backends = ["cpu"]': 1}
 
 @dataclass(frozen=True, kw_only=True)
 class Packs:
-    """One pack for each sample, for this machine's processor and any Vulkan device."""
+    """One pack for each sample, for this processor, any Vulkan device and those asked for."""
 
     folder: Path
     cache: Path
@@ -55,18 +58,18 @@ class Packs:
         return [self.path(kernel) for kernel in SAMPLES]
 
 
-def build_packs(folder: Path, cache: Path) -> Packs:
+def build_packs(folder: Path, cache: Path, targets: tuple[str, ...] = TARGETS) -> Packs:
     """Build a pack for each sample; ``cache`` is a compile cache that others may share."""
     packs = Packs(folder=folder, cache=cache)
     for kernel, name in SAMPLES.items():
         packs.source(kernel).write_text(with_few_members((_FOLDER / name).read_text()))
-        build_pack(packs.source(kernel), packs.path(kernel), cache)
+        build_pack(packs.source(kernel), packs.path(kernel), cache, targets)
     return packs
 
 
-def build_pack(source: Path, out: Path, cache: Path, targets: tuple[str, ...] = ()) -> None:
+def build_pack(source: Path, out: Path, cache: Path, targets: tuple[str, ...] = TARGETS) -> None:
     """Compile one source, by default for this processor and any Vulkan device."""
-    chosen = [parse_target(t, read_facts) for t in targets or ("cpu", "vulkan")]
+    chosen = [parse_target(t, read_facts) for t in targets]
     options = BuildOptions(compile=CompileOptions(cache=cache))
     write_pack(build(source.read_text(), str(source), chosen, options), out)
 

@@ -16,7 +16,7 @@ LARGEST = 3  # with sums below 2^24 every order of additions gives the same f32
 DEVICES = [
     "local-sync",
     "local-task",
-    pytest.param("vulkan", marks=pytest.mark.device("vulkan")),
+    *(pytest.param(kind, marks=pytest.mark.device(kind)) for kind in ("vulkan", "hip")),
 ]
 ANSWERS: dict[str, Callable[..., np.ndarray]] = {
     "matmul_f32": lambda a, b: a @ b,

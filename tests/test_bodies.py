@@ -7,14 +7,17 @@ from dataclasses import replace
 import pytest
 
 from dialects.errors import UnsupportedError
+from dialects.facts import DeviceFacts
 from dialects.member import Tile
 from dialects.operands import Contraction, EpilogueStep, Operand
 from facts_files import FOLDER
 from kernel_sources import TILE, lowered, source, whole_pipeline
 from lowering.builder import dense
+from lowering.target import target_from_facts
 from lowering.tiles import BODIES, body_named
 
 LISTED = str(FOLDER / "vulkan-h200.json")
+RDNA, CDNA = "rocm:gfx1100", "rocm:gfx942"
 WAVES = Tile(m=32, n=32, k=16, waves_m=1, waves_n=1)
 STAGED = replace(WAVES, stages=2)
 FLIPPED = Operand(name="x", type="f32", dims=("N", "M"))
@@ -94,6 +97,21 @@ def with_extra(extra: Operand) -> Contraction:
             WAVES,
             r"coop_matrix has no f8e4m3 \('c'\)",
         ),
+        (RDNA, dense("f16"), replace(WAVES, m=40), "no wmma shape for .* divides the wave tile"),
+        (RDNA, dense("f16"), replace(WAVES, m=96, waves_m=5), "no wmma shape for .* divides"),
+        (RDNA, dense("f32"), WAVES, r"gfx1100 has no wmma for f32\*f32->f32"),
+        (RDNA, dense("f16"), replace(WAVES, k=16384), r"memory \d+ B > 65536 B of rocm:gfx1100"),
+        (RDNA, dense("f16", result="f8e4m3", epilogue=NARROW), WAVES, "wmma has no f8e4m3"),
+        ("rocm:gfx1250", dense("f16"), WAVES, "gfx1250 has no wmma for f16"),  # another shape
+        (CDNA, dense("u8", "i32"), WAVES, r"gfx942 has no mfma for u8\*u8->i32"),
+        (CDNA, dense("f16", "f16"), WAVES, r"gfx942 has no mfma for f16\*f16->f16"),
+        (CDNA, dense("i8", "i32"), replace(WAVES, m=16, k=16), "no mfma shape for .* divides"),
+        (
+            CDNA,
+            dense("f16"),
+            Tile(m=512, n=512, k=16, waves_m=8, waves_n=4),
+            "2048 lanes > 1024 of a workgroup",
+        ),
     ],
 )
 def test_refusals(target: str, contraction: Contraction, tile: Tile, message: str) -> None:
@@ -101,6 +119,36 @@ def test_refusals(target: str, contraction: Contraction, tile: Tile, message: st
     with pytest.raises(UnsupportedError, match=message) as caught:
         lowered(source(contraction, tile), whole_pipeline(target))
     assert caught.value.message.startswith("kernel 'gemm': no member can be built for ")
+
+
+@pytest.mark.parametrize("widths", [(32, 64), (64,), None])
+def test_wmma_takes_a_wave_of_32_where_the_device_has_it(widths: tuple[int, ...] | None) -> None:
+    facts = DeviceFacts(backend="rocm", isa="gfx1100", wave_widths=widths)
+    refusal = body_named("wmma").refusal(dense("f16"), WAVES, target_from_facts(facts))
+    wrong = "wmma takes a wave of 32, the device offers none"
+    assert refusal == (wrong if widths == (64,) else None)
+
+
+def test_copies_of_16_bytes_need_as_much_of_a_tile() -> None:
+    """The narrow body takes what the wide one cannot."""
+    tile, target = replace(WAVES, k=8), target_from_facts(DeviceFacts(backend="rocm", isa="gfx90a"))
+    product = dense("i8", "i32")
+    assert body_named("mfma_narrow").refusal(product, tile, target) is None
+    refusal = body_named("mfma").refusal(product, tile, target)
+    assert refusal == "copies of 16 bytes need a tile in multiples of 16"
+
+
+def test_the_wave_of_an_isa_without_facts_of_it() -> None:
+    """CDNA has one width, whatever else is unknown; RDNA runs the narrower."""
+    isas = {"gfx942": 64, "gfx90a": 64, "gfx1100": 32, "gfx1201": 32}
+    found = {i: target_from_facts(DeviceFacts(backend="rocm", isa=i)).wave for i in isas}
+    assert found == isas
+
+
+def test_workgroup_memory_is_what_the_isa_has_until_the_driver_says() -> None:
+    known = DeviceFacts(backend="rocm", isa="gfx950", shared_bytes_per_block=4096)
+    unknown = [DeviceFacts(backend="rocm", isa=i) for i in ("gfx950", "gfx942")]
+    assert [target_from_facts(f).shared_bytes for f in (known, *unknown)] == [4096, 163840, 65536]
 
 
 def test_an_operand_in_the_other_order_is_read_by_lanes() -> None:

@@ -21,10 +21,12 @@ SHAPES = ((1, 1, 1), (37, 33, 70), (15, 37, 0), (0, 4, 4), (130, 67, 600))
 
 
 @pytest.fixture(scope="module")
-def pack(tmp_path_factory: pytest.TempPathFactory, compile_cache: Path) -> Path:
+def pack(
+    tmp_path_factory: pytest.TempPathFactory, compile_cache: Path, targets: tuple[str, ...]
+) -> Path:
     """One pack with all the kernels."""
     out = tmp_path_factory.mktemp("kernel-types") / "pack"
-    build_pack(SOURCE, out, compile_cache)
+    build_pack(SOURCE, out, compile_cache, targets)
     return out
 
 

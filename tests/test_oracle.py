@@ -270,3 +270,19 @@ def test_a_changed_operand_is_seen(device: Device) -> None:
         host_memory(buffers[1])[7] ^= 1
 
     assert proof(device, PLAIN, scribble, whole=True) == "operand 'b' was changed"
+
+
+def test_an_operand_of_the_epilogue_in_the_other_order() -> None:
+    """Stored N x M, it is read as what it is, and rows and columns of it too."""
+    extra = Operand(name="d", type="f32", dims=("N", "M"))
+    what = contraction(extras=(extra,), epilogue=(EpilogueStep(op="add", operand="d"),))
+    rng = np.random.default_rng(0)
+    host = {
+        "a": rng.integers(-3, 4, (5, 2)).astype(np.float32),
+        "b": rng.integers(-3, 4, (2, 3)).astype(np.float32),
+        "d": rng.integers(-3, 4, (3, 5)).astype(np.float32),
+    }
+    whole = host["a"] @ host["b"] + host["d"].T
+    np.testing.assert_array_equal(evaluate(what, host), whole)
+    part = evaluate(what, host, rows=slice(1, 3), columns=slice(2, 3))
+    np.testing.assert_array_equal(part, whole[1:3, 2:3])

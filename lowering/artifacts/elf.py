@@ -17,6 +17,8 @@ from elftools.elf.sections import NoteSection, SymbolTableSection
 
 from dialects.errors import FormatError
 
+from .amd_code import AmdCensus, census, is_known
+
 NT_AMDGPU_METADATA = 32
 
 
@@ -130,6 +132,40 @@ def _metadata(elf: ELFFile, where: str) -> dict[str, Any]:
     raise FormatError("the code object has no AMD GPU metadata note", where=where)
 
 
+def read_amd_code(code: bytes, *, where: str) -> AmdCensus | None:
+    """Count the instructions of the first kernel of a code object; None for an unknown encoding.
+
+    Raises:
+        FormatError: no ELF, no AMD GPU metadata in it, or code that cannot be decoded.
+    """
+    with reading(where):
+        elf = opened_elf(code, where)
+        metadata = _metadata(elf, where)
+        isa = _hsaco(metadata, None).isa
+        if not is_known(isa):
+            return None
+        entry = metadata["amdhsa.kernels"][0][".symbol"].removesuffix(".kd")
+        return census(_function(elf, entry, where), isa, where=where)
+
+
+def _function(elf: ELFFile, name: str, where: str) -> bytes:
+    """The machine code of a function, as long as its symbol says."""
+    for symbol in _symbols(elf):
+        section = symbol["st_shndx"]
+        if symbol.name == name and symbol["st_size"] and isinstance(section, int):
+            content = elf.get_section(section)
+            start = symbol["st_value"] - content["sh_addr"]
+            code = content.data()[max(start, 0) : start + symbol["st_size"]]
+            if len(code) == symbol["st_size"]:
+                return code
+    raise FormatError(f"the code object has no code of '{name}'", where=where)
+
+
+def _symbols(elf: ELFFile) -> Iterator[Any]:
+    table = elf.get_section_by_name(".symtab") or elf.get_section_by_name(".dynsym")
+    return table.iter_symbols() if isinstance(table, SymbolTableSection) else iter(())
+
+
 def elf_hash(code: bytes, *, where: str) -> str:
     """sha256 of the machine code and the constants that it reads, without symbols and notes.
 
@@ -157,8 +193,7 @@ def elf_hash(code: bytes, *, where: str) -> str:
 def _without_entries(content: bytes, address: int, elf: ELFFile) -> bytes:
     """Zero the entry offset (bytes 16 to 24) of every AMD GPU kernel descriptor in a section."""
     result = bytearray(content)
-    table = elf.get_section_by_name(".symtab") or elf.get_section_by_name(".dynsym")
-    for symbol in table.iter_symbols() if isinstance(table, SymbolTableSection) else ():
+    for symbol in _symbols(elf):
         start = symbol["st_value"] - address + 16
         if symbol.name.endswith(".kd") and start >= 0 and start + 8 <= len(result):
             result[start : start + 8] = bytes(8)

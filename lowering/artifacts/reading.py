@@ -15,7 +15,7 @@ from ..compile import Artifact
 from ..target import Target
 from .assembler import Assembled, assemble
 from .cubin import read_cubin
-from .elf import elf_hash, read_host_elf, read_hsaco
+from .elf import elf_hash, read_amd_code, read_host_elf, read_hsaco
 from .listing import count_matrix_instructions
 from .ptx import ptx_hash, read_ptx
 from .spirv import read_spirv, spirv_hash
@@ -161,6 +161,11 @@ def _with_registers(
 def _hsaco(asked: _Asked, code: bytes) -> Reading:
     where, listing = asked.where, asked.artifact.listing
     kernel = read_hsaco(code, where=where, entry=asked.entry)
+    counted = read_amd_code(code, where=where)
+    share = counted.loop_share if counted else None
+    matrix = counted.matrix_instructions if counted else None
+    if matrix is None and listing is not None:  # an encoding that is not read here
+        matrix = count_matrix_instructions(listing)
     return Reading(
         code_hash=elf_hash(code, where=where),
         footprint=replace(
@@ -171,8 +176,9 @@ def _hsaco(asked: _Asked, code: bytes) -> Reading:
             static_shared_bytes=kernel.static_shared_bytes,
             wave_width=kernel.wave_width,
             threads_per_group=kernel.threads,
+            matrix_permille=None if share is None else round(1000 * share),
         ),
-        matrix_instructions=None if listing is None else count_matrix_instructions(listing),
+        matrix_instructions=matrix,
         isa=kernel.isa,
         bound=kernel.threads,
     )

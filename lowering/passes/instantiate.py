@@ -71,7 +71,7 @@ class Instantiate:
                     self._clone(function, name, kernel, member, body)
                 made.add(name)
             if not bodies:
-                reasons.append(f"member {member.name}: {'; '.join(refusals)}")
+                reasons.append(f"member {member.name}: {'; '.join(dict.fromkeys(refusals))}")
         if not made:
             why = "; ".join(reasons) or "xpu.instantiate lists no member for this backend"
             what = f"no member can be built for {target.name}: {why}"

@@ -5,10 +5,12 @@ from dialects.errors import UnsupportedError
 from .body import Emitted, TileBody
 from .coop_matrix import CoopMatrixBody, CoopMatrixNarrowBody
 from .cpu_mmt4d import CpuMmt4dBody
+from .mfma import MfmaBody, MfmaNarrowBody
 from .mma_sync import MmaSyncBody, MmaSyncNarrowBody, MmaSyncWordsBody
 from .software import SoftwareBody
 from .tma_wgmma import TmaWgmmaBody, TmaWgmmaPairBody
 from .wgmma import WgmmaBody
+from .wmma import WmmaBody, WmmaNarrowBody
 
 __all__ = ["BODIES", "Emitted", "TileBody", "body_named"]
 
@@ -21,6 +23,10 @@ BODIES: tuple[TileBody, ...] = (
     MmaSyncNarrowBody(),
     CoopMatrixBody(),
     CoopMatrixNarrowBody(),
+    WmmaBody(),
+    WmmaNarrowBody(),
+    MfmaBody(),
+    MfmaNarrowBody(),
     SoftwareBody(),
     CpuMmt4dBody(),
 )

@@ -11,18 +11,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dialects.expressions import ceildiv
 from dialects.facts import MatrixConfig
 from dialects.manifest import Footprint, Needs
 from dialects.member import Tile
 from dialects.operands import Contraction, OperandGroup, Tier
-from dialects.types import element_type
 
 from ..target import Target
 from .body import Emitted, refused_types
-from .coop_kernel import WIDE_BYTES, CoopKernel, CoopShape
+from .coop_kernel import CoopKernel, coop_shared_bytes
 from .gemm_launch import gemm_executable, gemm_host, gemm_launch, gemm_layout
-from .software import MAX_UNROLLED, storage_needs
+from .software import storage_needs
+from .staged_gemm import WIDE_BYTES, MatrixShape, copied_alignment, too_much_text
 
 _BITS = {"f16", "i8", "u8"}  # operand types that gpu.mma_matrix has; bf16 and f8 it lacks
 
@@ -49,27 +48,19 @@ class CoopMatrixBody:
         config = chosen_config(contraction, tile, target)
         if config is None:
             return f"no listed config for {contraction.signature} divides the wave tile"
-        too_much = _too_much_text(tile, config, target.wave)
+        shape = self._shape(contraction, tile, config, target)
+        too_much = too_much_text(shape)
         if too_much is not None:
             return too_much
-        per = WIDE_BYTES // element_type(contraction.a.type).bytes
-        if self.wide and (tile.m % per or tile.n % per or tile.k % per):
-            return f"copies of {WIDE_BYTES} bytes need a tile in multiples of {per}"
+        if self.wide and (tile.m % shape.per or tile.n % shape.per or tile.k % shape.per):
+            return f"copies of {WIDE_BYTES} bytes need a tile in multiples of {shape.per}"
         return refused_types(contraction, self.name)
 
     def emit(self, kernel: str, contraction: Contraction, tile: Tile, target: Target) -> Emitted:
         """See :class:`.body.TileBody`."""
         config = chosen_config(contraction, tile, target)
         assert config is not None
-        shape = CoopShape(
-            tile=tile,
-            m=config.m,
-            n=config.n,
-            k=config.k,
-            wave=target.wave,
-            type=contraction.a.type,
-            wide=self.wide,
-        )
+        shape = self._shape(contraction, tile, config, target)
         layout = gemm_layout(contraction)
         body = CoopKernel(contraction, shape, layout).text()
         code = gemm_executable(
@@ -92,7 +83,7 @@ class CoopMatrixBody:
                 alignment=copied_alignment(contraction, shape.per) if self.wide else None,
             ),
             footprint=Footprint(
-                static_shared_bytes=shape.shared_bytes(contraction),
+                static_shared_bytes=coop_shared_bytes(shape, contraction),
                 threads_per_group=shape.threads,
                 wave_width=target.wave,
             ),
@@ -109,6 +100,19 @@ class CoopMatrixBody:
             ),
         )
 
+    def _shape(
+        self, contraction: Contraction, tile: Tile, config: MatrixConfig, target: Target
+    ) -> MatrixShape:
+        return MatrixShape(
+            tile=tile,
+            m=config.m,
+            n=config.n,
+            k=config.k,
+            wave=target.wave,
+            type=contraction.a.type,
+            wide=self.wide,
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class CoopMatrixNarrowBody(CoopMatrixBody):
@@ -116,25 +120,6 @@ class CoopMatrixNarrowBody(CoopMatrixBody):
 
     name: ClassVar[str] = "coop_matrix_narrow"
     wide: ClassVar[bool] = False
-
-
-def copied_alignment(contraction: Contraction, per: int) -> dict[str, int]:
-    """Strides and contiguous sizes of A and B that must be multiples of ``per`` elements."""
-    operands = (contraction.a, contraction.b)
-    names = [s for o in operands for s in o.strides] + [o.dims[-1] for o in operands]
-    return dict.fromkeys(names, per)
-
-
-def _too_much_text(tile: Tile, config: MatrixConfig, wave: int) -> str | None:
-    """Every product and copy of a lane is written out."""
-    waves = tile.waves_m * tile.waves_n
-    products = tile.m * tile.n * tile.k // (config.m * config.n * config.k * waves)
-    if products > MAX_UNROLLED:
-        return f"each wave would multiply {products} > {MAX_UNROLLED} matrices"
-    staged = ceildiv(tile.k * max(tile.m, tile.n), waves * wave)
-    if staged > MAX_UNROLLED:
-        return f"each lane would stage {staged} > {MAX_UNROLLED} elements"
-    return None
 
 
 def listed(contraction: Contraction, target: Target) -> list[MatrixConfig]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 Index = str | int  # an SSA name of type index, or a Python constant that folds away
+MAX_UNROLLED = 1024  # elements of a lane's tile, or staged by a lane: the text holds each of them
 
 
 class KernelText:

@@ -31,7 +31,7 @@ from .interface import (
     load_constants,
     storage_type,
 )
-from .kernel_text import Index, KernelText
+from .kernel_text import MAX_UNROLLED, Index, KernelText
 from .split_k import (
     Slice,
     bind_partial,
@@ -43,7 +43,6 @@ from .split_k import (
     store_partial,
 )
 
-MAX_UNROLLED = 1024  # elements of a lane's tile, or staged by a lane: the text holds each of them
 STORAGE_FEATURES = {8: "b8", 16: "b16", 64: "b64"}  # storage widths a device may lack
 
 

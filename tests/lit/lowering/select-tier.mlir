@@ -59,7 +59,7 @@ func.func @f32(%a: tensor<?x?xf32>, %b: tensor<?x?xf32>, %c: tensor<?x?xf32>) ->
 // ADA-LABEL:  @i8
 // ADA-SAME:     instruction = "mma.sync.m16n8k32.i32.i8"
 // RDNA-LABEL: @i8
-// RDNA-SAME:    instruction = "wmma_i32_16x16x16_i8"
+// RDNA-SAME:    instruction = "wmma_i32_16x16x16_iu8"
 func.func @i8(%a: tensor<?x?xi8>, %b: tensor<?x?xi8>, %c: tensor<?x?xi32>) -> tensor<?x?xi32>
     attributes {xpu.kernel, xpu.dims = ["M", "N", "K"]} {
   %0 = linalg.matmul ins(%a, %b : tensor<?x?xi8>, tensor<?x?xi8>) outs(%c : tensor<?x?xi32>) -> tensor<?x?xi32>
