@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
+
+from dialects.grouping import Matrices, MultiplyAdd
 
 from .target import Target
 
@@ -84,3 +87,67 @@ def _has(target: Target, instruction: Instruction) -> bool:
         version = re.match(r"sm_(\d+)", target.isa)
         return version is not None and int(version[1]) >= instruction.since
     return target.backend == "rocm" and target.isa.startswith(instruction.family)
+
+
+# wmma.mma.sync, which the compiler makes of gpu.subgroup_mma: (a, acc, shape, since); PTX ISA,
+# section 9.7.14
+_WMMA_SHAPES = ((16, 16, 16), (32, 8, 16), (8, 32, 16))
+_WMMA = (
+    *((a, acc, shape, 70) for a, acc in (("f16", "f32"), ("f16", "f16")) for shape in _WMMA_SHAPES),
+    *((a, "i32", shape, 72) for a in ("i8", "u8") for shape in _WMMA_SHAPES),
+)
+# What the compiler lowers of gpu.subgroup_mma_elementwise without leaving the matrix form
+_ELEMENTWISE = {
+    "cuda": ("addf", "mulf", "divf", "maxf", "minf"),
+    "vulkan": ("addf", "subf", "mulf", "divf", "negatef", "addi", "subi"),
+}
+
+
+def matrices(target: Target) -> Matrices:
+    """What the target has for whole tiles: instructions by type and shape, elementwise ops."""
+    return Matrices(instruction=partial(_instruction, target), obstacle=partial(_obstacle, target))
+
+
+def _instruction(target: Target, multiply: MultiplyAdd) -> tuple[str, tuple[int, ...]] | str:
+    """Name and shape, or why there is none. A given shape must be exactly the instruction's."""
+    missing = f"no matrix instruction for {multiply.text}"
+    if multiply.shape is not None:
+        return _exact(target, multiply) or missing
+    found = native_instruction(target, multiply.a, multiply.b, multiply.acc)
+    return (found.name, found.shape) if found is not None else missing
+
+
+def _exact(target: Target, multiply: MultiplyAdd) -> tuple[str, tuple[int, ...]] | str | None:
+    shape = multiply.shape
+    assert shape is not None
+    size = "x".join(map(str, shape))
+    if target.backend == "vulkan":
+        if target.facts.wave_widths is None:
+            return "matrix instructions need a known wave width, use a facts file or a device"
+        types = (multiply.a, multiply.b, signless(multiply.acc))
+        listed = any(
+            (r.m, r.n, r.k) == shape
+            and (r.a, r.b, signless(r.acc)) == types
+            and r.scope == "subgroup"
+            for r in target.facts.native_matrix_configs or ()
+        )
+        return (f"coop_matrix_{size}", shape) if listed else None
+    version = re.match(r"sm_(\d+)", target.isa) if target.backend == "cuda" else None
+    if version is None or multiply.a != multiply.b:
+        return None
+    m, n, k = shape
+    for a, acc, has, since in _WMMA:
+        if (a, acc, has) == (multiply.a, multiply.acc, shape) and int(version[1]) >= since:
+            return f"wmma.mma.m{m}n{n}k{k}.{acc}.{a}", shape
+    return None
+
+
+def _obstacle(target: Target, use: str) -> str | None:
+    if use in _ELEMENTWISE.get(target.backend, ()):
+        return None
+    return f"elementwise {use} has no native form on {target.backend}"
+
+
+def signless(accumulator: str) -> str:
+    """Sums of 32-bit integers wrap alike with and without a sign; drivers name either."""
+    return "i32" if accumulator == "u32" else accumulator

@@ -137,6 +137,7 @@ def _rows(
     timer: str,
 ) -> list[Row]:
     c = ref.entry.contraction
+    flops = float_operations(case.problem) * len(c.products)
     alone = Row(
         kernel=ref.entry.kernel,
         member=record.identity.member,
@@ -149,7 +150,7 @@ def _rows(
         peer_us=None,
         ratio=None,
         spread=round(timing.spread, 3),
-        tflops=round(float_operations(case.problem) / timing.microseconds / 1e6, 3),
+        tflops=round(flops / timing.microseconds / 1e6, 3),
     )
     measured = {p: t for p, t in peers.items() if t is not None}
     return [
@@ -172,7 +173,8 @@ def cublas_timing(contraction: Contraction, case: Case, launches: int = 50) -> T
         torch: Any = importlib.import_module("torch")
     except ImportError:
         return None
-    if not torch.cuda.is_available() or contraction.extras or contraction.accumulate:
+    plain = not (contraction.more or contraction.extras or contraction.accumulate)
+    if not torch.cuda.is_available() or not plain:
         return None
     a, b = (torch.from_numpy(case.host[o.name]).cuda() for o in (contraction.a, contraction.b))
     a = a.transpose(-1, -2) if contraction.transposed_a else a
