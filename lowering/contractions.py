@@ -165,6 +165,7 @@ class _Reader:
         self.extras: list[Operand] = []
 
     def read(self) -> Contraction:
+        self._axes(self.contraction)  # refuses dims that do not fit before they are taken apart
         batch, m, n, k = self.dims if len(self.dims) == 4 else (None, *self.dims)
         stored = tuple(d for d in (batch, m, n) if d)
         a, b = self._factors(self.contraction, stored, "")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from dialects.grouping import Matrices, MultiplyAdd
+from dialects.types import signless
 
 from .target import Target
 
@@ -146,8 +147,3 @@ def _obstacle(target: Target, use: str) -> str | None:
     if use in _ELEMENTWISE.get(target.backend, ()):
         return None
     return f"elementwise {use} has no native form on {target.backend}"
-
-
-def signless(accumulator: str) -> str:
-    """Sums of 32-bit integers wrap alike with and without a sign; drivers name either."""
-    return "i32" if accumulator == "u32" else accumulator
