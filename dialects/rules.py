@@ -17,7 +17,7 @@ from .manifest import KernelEntry, Record, Refusal
 from .member import Problem
 from .occupancy import Residency, residency
 from .operands import contiguous_strides
-from .types import element_type, signless
+from .types import element_type
 
 INDEX_LIMIT = 1 << 31  # elements of one operand: strides and sizes are i32
 
@@ -105,9 +105,9 @@ def _native(case: Case) -> Refusal | None:
     for group in case.record.groups:
         if group.tier != "native" or group.shape is None:
             continue
-        types = (group.a, group.b, signless(group.acc))
         if not any(
-            (c.m, c.n, c.k) == group.shape and (c.a, c.b, signless(c.acc)) == types for c in listed
+            (c.m, c.n, c.k) == group.shape and (c.a, c.b, c.acc) == (group.a, group.b, group.acc)
+            for c in listed
         ):
             shape = "x".join(str(s) for s in group.shape)
             what = f"matrix config {shape} {group.a}*{group.b}->{group.acc} is not listed"

@@ -55,8 +55,3 @@ def element_type(name: str, *, where: str | None = None) -> ElementType:
             f"element type '{name}' is not one of {', '.join(_BY_NAME)}", where=where
         )
     return _BY_NAME[name]
-
-
-def signless(accumulator: str) -> str:
-    """An accumulator's name where its sign says nothing: sums of 32-bit integers wrap alike."""
-    return "i32" if accumulator == "u32" else accumulator

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from dialects.grouping import Matrices, MultiplyAdd
-from dialects.types import signless
 
 from .target import Target
 
@@ -125,10 +124,10 @@ def _exact(target: Target, multiply: MultiplyAdd) -> tuple[str, tuple[int, ...]]
     if target.backend == "vulkan":
         if target.facts.wave_widths is None:
             return "matrix instructions need a known wave width, use a facts file or a device"
-        types = (multiply.a, multiply.b, signless(multiply.acc))
+        types = (multiply.a, multiply.b, _signless(multiply.acc))
         listed = any(
             (r.m, r.n, r.k) == shape
-            and (r.a, r.b, signless(r.acc)) == types
+            and (r.a, r.b, _signless(r.acc)) == types
             and r.scope == "subgroup"
             for r in target.facts.native_matrix_configs or ()
         )
@@ -147,3 +146,8 @@ def _obstacle(target: Target, use: str) -> str | None:
     if use in _ELEMENTWISE.get(target.backend, ()):
         return None
     return f"elementwise {use} has no native form on {target.backend}"
+
+
+def _signless(accumulator: str) -> str:
+    """Sums of 32-bit integers wrap alike with and without a sign; drivers name either."""
+    return "i32" if accumulator == "u32" else accumulator

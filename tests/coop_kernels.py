@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dialects.declarations import Declarations
 from dialects.operands import Contraction, Operand
 from dialects.types import element_type
 from lowering.builder import KernelSource, dense, source_text
-from dialects.declarations import Declarations
 
 MATRIX_ELEMENTS = {"i8": "si8", "u8": "ui8"}
 

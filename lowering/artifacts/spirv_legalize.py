@@ -4,7 +4,7 @@ IREE 3.13 names 1.3 in modules that use what came with 1.4 (``NoSignedWrap``, en
 every global), and declares cooperative matrices without the Vulkan memory model that
 SPV_KHR_cooperative_matrix demands. Under that model an access to workgroup memory is private unless
 it says otherwise, so each one gains ``NonPrivatePointer``, and each barrier makes writes available
-and visible (SPIR-V 1.6, section 2.18). A product of signed 8-bit operands names its sum as unsigned,
+and visible (SPIR-V 1.6, section 2.18). A product of signed 8-bit operands leaves its sum unsigned,
 which is another config than the one that drivers list, and wrong on some: the sum becomes signed.
 """
 
