@@ -26,6 +26,7 @@ from dialects.operands import Contraction
 from dialects.rules import Case, judge
 
 from .artifacts import read_artifact
+from .artifacts.matrix_sums import count_groups, sums_by_type
 from .attributes import is_kernel
 from .candidate import Candidate, CandidateInfo
 from .compile import Artifact, CompileOptions, Job, compile_all, compiler_version
@@ -237,6 +238,7 @@ def _read(
     files.update(paths)
     vmfb, code = paths
     used = reading.footprint
+    sums = sums_by_type(target.backend, artifact.code, where=where)
     resident = residency(used.usage, target.facts)
     return replace(
         record,
@@ -250,7 +252,7 @@ def _read(
             if used.threads_per_group
             else None,
         ),
-        groups=tuple(replace(g, count=reading.matrix_instructions) for g in record.groups),
+        groups=count_groups(record.groups, reading.matrix_instructions, sums),
     )
 
 
