@@ -30,6 +30,7 @@ from .artifacts.matrix_sums import count_groups, sums_by_type
 from .attributes import is_kernel
 from .candidate import Candidate, CandidateInfo
 from .compile import Artifact, CompileOptions, Job, compile_all, compiler_version
+from .coop_source import stand_in_references
 from .gates import UNBUILT, apply_gates
 from .ir import attribute_names, attribute_value, context, mlir, parse_module, symbol
 from .passes import EmitBody, GroupOperands, Instantiate, SelectTier, VerifyDeclarations
@@ -324,6 +325,7 @@ def _plain_source(text: str, name: str, target: Target) -> tuple[str, tuple[str,
     kernels = []
     with context() as ctx:
         module = parse_module(text, name, ctx)
+        stand_in_references(module.operation)
         for op in module.body.operations:
             if is_kernel(op.operation):
                 kernels.append(symbol(op.operation))
