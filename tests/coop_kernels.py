@@ -14,7 +14,11 @@ MATRIX_ELEMENTS = {"i8": "si8", "u8": "ui8"}
 
 @dataclass(frozen=True, kw_only=True)
 class Coop:
-    """C (+)= A * B by one wave, or several, of m x n x k tiles; ``between`` are lines on %sum."""
+    """C (+)= A * B by one wave, or several, of m x n x k tiles.
+
+    ``before`` are lines at the start, ``inside`` at the start of the loop, ``between`` lines that
+    make %last of %sum; ``{acc}`` in them is the accumulator's type.
+    """
 
     type: str = "f16"
     accumulator: str = "f32"
@@ -26,6 +30,8 @@ class Coop:
     accumulate: bool = False
     transposed_b: bool = False
     batch: bool = False
+    before: str = ""
+    inside: str = ""
     between: str = ""
     wave: int | None = None
 
@@ -119,14 +125,16 @@ func.func @{name}({memrefs}, {sizes}) attributes {{xpu.kernel, xpu.dims = [{dims
   %column0 = arith.muli %x, %wn : index
   %column1 = arith.addi %column0, %wave_n : index
   %column = arith.muli %column1, %cn : index
+  {coop.before.replace("{acc}", acc)}
   {start}
   %sum = scf.for %i = %c0 to %size_K step %ck iter_args(%acc = %start) -> ({acc}) {{
+    {coop.inside.replace("{acc}", acc)}
     {_load("%fa", "%a", f"{lead}%row, %i", c.a, a_type, False)}
     {_load("%fb", "%b", b_at, c.b, b_type, coop.transposed_b)}
     %next = gpu.subgroup_mma_compute %fa, %fb, %acc : {a_type}, {b_type} -> {acc}
     scf.yield %next : {acc}
   }}
-  {coop.between.format(acc=acc)}
+  {coop.between.replace("{acc}", acc)}
   gpu.subgroup_mma_store_matrix {last}, %c[{lead}%row, %column] leadDimension 0
       : {acc}, {_memref(c.c)}
   return
