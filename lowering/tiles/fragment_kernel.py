@@ -57,7 +57,7 @@ class FragmentKernel:
         for argument, size in source.sizes.items():
             self.names[argument] = (self.values[size],)
         types = (matrix_type(v.type) for op in operations(source.function) for v in op.results)
-        self.lanes = Lanes(ir, wave, (t.columns for t in types if t is not None))
+        self.lanes = Lanes(ir, waves, wave, (t.columns for t in types if t is not None))
         self.slots = Slots(ir, waves, sizes)
         self.software, self.native = SoftwareTiles(self), NativeTiles(self)
         self._handlers: dict[str, Callable[[mlir.Operation], None]] = {

@@ -32,9 +32,9 @@ class Lanes:
     first turn are computed once, for all tiles with that many columns.
     """
 
-    def __init__(self, ir: KernelText, wave: int, columns: Iterable[int]) -> None:
+    def __init__(self, ir: KernelText, waves: int, wave: int, columns: Iterable[int]) -> None:
         self._ir, self.wave = ir, wave
-        thread = ir.value("gpu.thread_id x", "thread") if wave > 1 else 0
+        thread = ir.value("gpu.thread_id x", "thread") if waves * wave > 1 else 0
         self.thread: Index = thread
         self.lane, self.index = ir.rem(thread, wave), ir.div(thread, wave)
         self._first = {n: (ir.div(self.lane, n), ir.rem(self.lane, n)) for n in set(columns)}
