@@ -69,7 +69,7 @@ def native_instruction(target: Target, a: str, b: str, acc: str) -> Instruction 
     """The first instruction of the target for exactly these types, or None."""
     if target.backend == "vulkan":
         for row in target.facts.native_matrix_configs or ():
-            if (row.a, row.b, row.acc) == (a, b, acc):
+            if (row.a, row.b, _signless(row.acc)) == (a, b, _signless(acc)):
                 shape = (row.m, row.n, row.k)
                 name = f"coop_matrix_{row.m}x{row.n}x{row.k}"
                 return Instruction(
@@ -96,6 +96,7 @@ _WMMA = (
     *((a, acc, shape, 70) for a, acc in (("f16", "f32"), ("f16", "f16")) for shape in _WMMA_SHAPES),
     *((a, "i32", shape, 72) for a in ("i8", "u8") for shape in _WMMA_SHAPES),
 )
+COOP_ELEMENTS = ("f16", "f32", "f64", "i8", "u8")  # operand types of gpu.subgroup_mma
 # What the compiler lowers of gpu.subgroup_mma_elementwise without leaving the matrix form
 _ELEMENTWISE = {
     "cuda": ("addf", "mulf", "divf", "maxf", "minf"),
@@ -140,6 +141,18 @@ def _exact(target: Target, multiply: MultiplyAdd) -> tuple[str, tuple[int, ...]]
         if (a, acc, has) == (multiply.a, multiply.acc, shape) and int(version[1]) >= since:
             return f"wmma.mma.m{m}n{n}k{k}.{acc}.{a}", shape
     return None
+
+
+def coop_tiles(target: Target, operand: str, accumulator: str) -> tuple[str, ...]:
+    """Shapes of the tiles that are native in cooperative-matrix IR, ``16x16x16`` and the like."""
+    configs = target.facts.native_matrix_configs or ()
+    shapes = dict.fromkeys([*_WMMA_SHAPES, *((r.m, r.n, r.k) for r in configs)])
+    found = []
+    for shape in shapes:
+        multiply = MultiplyAdd(a=operand, b=operand, acc=accumulator, shape=shape)
+        if operand in COOP_ELEMENTS and isinstance(_exact(target, multiply), tuple):
+            found.append("x".join(map(str, shape)))
+    return tuple(found)
 
 
 def _obstacle(target: Target, use: str) -> str | None:
