@@ -76,10 +76,13 @@ class Matrices:
 
     ``instruction`` gives name and shape of the instruction for exactly a product, or why there is
     none; ``obstacle`` says why another use has no native form, or None when it has one.
+    ``one_layout`` says that a tile lies in registers as its instruction wants it, so that it cannot
+    meet in two different ones.
     """
 
     instruction: Callable[[MultiplyAdd], tuple[str, tuple[int, ...]] | str]
     obstacle: Callable[[str], str | None]
+    one_layout: bool = False
 
 
 def select_tiers(groups: Sequence[TileGroup], matrices: Matrices) -> list[tuple[OperandGroup, ...]]:
@@ -96,6 +99,8 @@ def _tiered(group: TileGroup, matrices: Matrices) -> tuple[OperandGroup, ...]:
     native = {m: f for m, f in found.items() if not isinstance(f, str)}
     against = [f for f in found.values() if isinstance(f, str)]
     against += [why for use in group.uses if (why := matrices.obstacle(use)) is not None]
+    if matrices.one_layout and len(native) > 1:
+        against.append("its tiles would lie differently in each instruction")
     if not against:
         return tuple(
             _record(m, shape, "native", name, f"the target lists {name}")

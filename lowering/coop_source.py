@@ -18,6 +18,7 @@ from dialects.manifest import Mode
 from dialects.operands import Contraction, Operand
 from dialects.types import element_type
 
+from .generics import defining_op
 from .ir import functions, mlir, operations, symbol
 from .matrix_tiles import COMPUTE, LOAD, STORE, MatrixType, Tiles, matrix_type, tile_type
 
@@ -124,6 +125,8 @@ def _check_op(op: mlir.Operation, source: CoopSource) -> None:
             f"memref.alloc must be static, in {WORKGROUP} and outside of loops, "
             f"found {op.results[0].type}"
         )
+    if op.name == "memref.dim" and not _is_constant(op.operands[1]):
+        raise UnsupportedError("memref.dim takes a constant axis")
     for value in op.operands:
         if value in source.buffers and op.name not in BUFFER_OPS:
             name = source.buffers[value].name
@@ -132,6 +135,11 @@ def _check_op(op: mlir.Operation, source: CoopSource) -> None:
             )
     if op.name in (LOAD, STORE):
         _check_access(op, source)
+
+
+def _is_constant(value: mlir.Value) -> bool:
+    made_by = defining_op(value)
+    return made_by is not None and made_by.name == "arith.constant"
 
 
 def _is_shared(op: mlir.Operation) -> bool:

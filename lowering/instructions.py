@@ -12,6 +12,7 @@ from functools import partial
 
 from dialects.grouping import Matrices, MultiplyAdd
 
+from .matrix_tiles import UNEVEN_ROWS
 from .target import Target
 
 
@@ -98,15 +99,26 @@ _WMMA = (
 )
 COOP_ELEMENTS = ("f16", "f32", "f64", "i8", "u8")  # operand types of gpu.subgroup_mma
 # What the compiler lowers of gpu.subgroup_mma_elementwise without leaving the matrix form
+_ARITHMETIC = ("addf", "subf", "mulf", "divf", "maxf", "minf", "negatef", "addi", "subi", "muli")
 _ELEMENTWISE = {
     "cuda": ("addf", "mulf", "divf", "maxf", "minf"),
     "vulkan": ("addf", "subf", "mulf", "divf", "negatef", "addi", "subi"),
+    "rocm": (*_ARITHMETIC, "divs", "divu", "negates"),  # each lane's vector, by vector arithmetic
 }
 
 
 def matrices(target: Target) -> Matrices:
     """What the target has for whole tiles: instructions by type and shape, elementwise ops."""
-    return Matrices(instruction=partial(_instruction, target), obstacle=partial(_obstacle, target))
+    return Matrices(
+        instruction=partial(_instruction, target),
+        obstacle=partial(_obstacle, target),
+        one_layout=target.backend == "rocm",
+    )
+
+
+def instruction_named(target: Target, name: str) -> Instruction:
+    """The target's instruction of that name, which others may have with another map of lanes."""
+    return next(i for i in INSTRUCTIONS if i.name == name and _has(target, i))
 
 
 def _instruction(target: Target, multiply: MultiplyAdd) -> tuple[str, tuple[int, ...]] | str:
@@ -133,6 +145,11 @@ def _exact(target: Target, multiply: MultiplyAdd) -> tuple[str, tuple[int, ...]]
             for r in target.facts.native_matrix_configs or ()
         )
         return (f"coop_matrix_{size}", shape) if listed else None
+    if target.backend == "rocm":
+        types = (multiply.a, multiply.b, multiply.acc)
+        fitting = (i for i in INSTRUCTIONS if i.types == types and i.shape == shape)
+        found = next((i for i in fitting if _has(target, i)), None)
+        return (found.name, shape) if found is not None else None
     version = re.match(r"sm_(\d+)", target.isa) if target.backend == "cuda" else None
     if version is None or multiply.a != multiply.b:
         return None
@@ -146,7 +163,8 @@ def _exact(target: Target, multiply: MultiplyAdd) -> tuple[str, tuple[int, ...]]
 def coop_tiles(target: Target, operand: str, accumulator: str) -> tuple[str, ...]:
     """Shapes of the tiles that are native in cooperative-matrix IR, ``16x16x16`` and the like."""
     configs = target.facts.native_matrix_configs or ()
-    shapes = dict.fromkeys([*_WMMA_SHAPES, *((r.m, r.n, r.k) for r in configs)])
+    listed = ((r.m, r.n, r.k) for r in configs)
+    shapes = dict.fromkeys([*_WMMA_SHAPES, *listed, *(i.shape for i in INSTRUCTIONS)])
     found = []
     for shape in shapes:
         multiply = MultiplyAdd(a=operand, b=operand, acc=accumulator, shape=shape)
@@ -156,6 +174,9 @@ def coop_tiles(target: Target, operand: str, accumulator: str) -> tuple[str, ...
 
 
 def _obstacle(target: Target, use: str) -> str | None:
+    if use == UNEVEN_ROWS:
+        uneven = "rows of its workgroup memory are no multiple of 16 bytes"
+        return None if target.backend == "rocm" else uneven
     if use in _ELEMENTWISE.get(target.backend, ()):
         return None
     return f"elementwise {use} has no native form on {target.backend}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dialects.errors import UnsupportedError
 from dialects.grouping import MultiplyAdd, TileGroup, group_tiles
+from dialects.types import element_type
 
 from .ir import mlir, operations
 
@@ -14,6 +15,8 @@ PREFIX = "gpu.subgroup_mma_"
 LOAD, STORE = f"{PREFIX}load_matrix", f"{PREFIX}store_matrix"
 CONSTANT, COMPUTE = f"{PREFIX}constant_matrix", f"{PREFIX}compute"
 ELEMENTWISE = f"{PREFIX}elementwise"
+UNEVEN_ROWS = "rows"  # a use of a tile: in workgroup memory, rows no multiple of ROW_BYTES
+ROW_BYTES = 16  # PTX ISA, wmma.load; KHR_cooperative_matrix, alignment of rows
 ELEMENTWISE_KINDS = (
     *("addf", "subf", "mulf", "divf", "maxf", "minf", "negatef", "extf"),
     *("addi", "subi", "muli", "divs", "divu", "negates"),
@@ -26,11 +29,12 @@ _ELEMENTS = {"f16": "f16", "f32": "f32", "f64": "f64", "i32": "i32", "si8": "i8"
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixType:
-    """``rows`` x ``columns`` elements of a type by our name."""
+    """``rows`` x ``columns`` elements of a type by our name; ``use`` is AOp, BOp or COp."""
 
     rows: int
     columns: int
     element: str
+    use: str
 
     @property
     def count(self) -> int:
@@ -47,12 +51,12 @@ def matrix_type(type_: mlir.Type) -> MatrixType | None:
     found = _TYPE.fullmatch(str(type_))
     if found is None:
         return None
-    rows, columns, element, _ = found.groups()
+    rows, columns, element, use = found.groups()
     if element not in _ELEMENTS:
         raise UnsupportedError(
             f"a tile of {element} is not one of {', '.join(_ELEMENTS)}: write the kernel in linalg"
         )
-    return MatrixType(rows=int(rows), columns=int(columns), element=_ELEMENTS[element])
+    return MatrixType(rows=int(rows), columns=int(columns), element=_ELEMENTS[element], use=use)
 
 
 def tile_type(value: mlir.Value) -> MatrixType:
@@ -124,8 +128,9 @@ class Tiles:
             self._products.append((first, _multiply(op)))
         elif op.name in TILE_OPS:
             first = self._link(*operands, *results)
-            if op.name == ELEMENTWISE and first is not None:
-                self._uses.append((first, elementwise_kind(op)))
+            use = elementwise_kind(op) if op.name == ELEMENTWISE else _uneven_rows(op)
+            if use is not None and first is not None:
+                self._uses.append((first, use))
         elif op.name != "scf.yield" and any(matrix_type(v.type) for v in (*operands, *results)):
             raise UnsupportedError(
                 f"'{op.name}' takes a tile, what may is scf.for, scf.if, {', '.join(TILE_OPS)}"
@@ -134,6 +139,16 @@ class Tiles:
 
 def _terminator(block: mlir.Block) -> mlir.Operation:
     return list(block.operations)[-1].operation
+
+
+def _uneven_rows(op: mlir.Operation) -> str | None:
+    """:data:`UNEVEN_ROWS` for a tile in rows that no matrix load can be sure to read."""
+    if op.name not in (LOAD, STORE):
+        return None
+    tile = op.results[0] if op.name == LOAD else op.operands[0]
+    lead = mlir.IntegerAttr(op.attributes["leadDimension"]).value
+    nbytes = lead * element_type(tile_type(tile).element).bytes
+    return UNEVEN_ROWS if nbytes % ROW_BYTES else None
 
 
 def elementwise_kind(op: mlir.Operation) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
 from coop_kernels import Coop, coop_text
 from dialects.errors import Error
+from dialects.grouping import Matrices, MultiplyAdd, TileGroup, select_tiers
 from dialects.operands import OperandGroup
 from facts_files import FOLDER
 from kernel_sources import READ, lowered, source
@@ -98,6 +100,10 @@ def test_the_shape_is_what_the_linalg_form_leaves_open() -> None:
         (Coop(type="i8", accumulator="i32"), "cuda:sm_80", "wmma.mma.m16n16k16.i32.i8"),
         (Coop(n=8), "cuda:sm_80", None),
         (Coop(type="f32"), "cuda:sm_90a", None),
+        (Coop(), "rocm:gfx1100", "wmma_f32_16x16x16_f16"),
+        (Coop(n=8), "rocm:gfx1100", None),
+        (Coop(), "rocm:gfx1030", None),
+        (Coop(), "rocm:gfx942", "mfma_f32_16x16x16_f16"),
         (Coop(), "cpu", None),
     ],
 )
@@ -157,6 +163,41 @@ def test_an_elementwise_op_without_a_native_form_demotes(target: str, kind: str)
         (group,) = groups(text, target)
         assert group.tier == tier
         assert ("has no native form" in group.reason) == (tier == "software")
+
+
+@pytest.mark.parametrize(("lead", "tier"), [(20, "native"), (18, "software")])
+def test_rows_that_matrix_loads_cannot_read_demote(lead: int, tier: str) -> None:
+    """AMD's loads are of single elements and read any rows."""
+    type_ = f"memref<16x{lead}xf32, #gpu.address_space<workgroup>>"
+    room = f"%room = memref.alloc() : {type_}\n"
+    at = f"%room[%c0, %c0] leadDimension {lead} : "
+    lines = (
+        f"{OP}store_matrix %sum, {at}{C}, {type_}\n%u = {OP}load_matrix {at}{type_} -> {C}\n{PLUS}"
+    )
+    for target in (LISTED, "cuda:sm_80"):
+        assert tiers(between(lines, room), target) == [("f16", "f32", tier)]
+    assert tiers(between(lines, room), "rocm:gfx1100") == [("f16", "f32", "native")]
+
+
+def test_a_tile_in_two_instructions_is_software_where_each_has_its_own_layout() -> None:
+    """The same two shapes are one native group where the compiler converts the tiles itself."""
+    loads = (
+        f"%px = {OP}load_matrix %a[%row, %c0] leadDimension 0"
+        ' : memref<?x?xf16> -> !gpu.mma_matrix<16x8xf16, "AOp">\n'
+        f"%py = {OP}load_matrix %b[%c0, %column] leadDimension 0"
+        ' : memref<?x?xf16> -> !gpu.mma_matrix<8x8xf16, "BOp">\n'
+        f'%last = {OP}compute %px, %py, %sum : !gpu.mma_matrix<16x8xf16, "AOp">, '
+        '!gpu.mma_matrix<8x8xf16, "BOp"> -> {acc}\n'
+    )
+    text = coop_text(Coop(n=8, between=loads))
+    assert {g.tier for g in groups(text, LISTED)} == {"native"}
+    both = (MultiplyAdd(a="f16", b="f16", acc="f32", shape=(16, 16, k)) for k in (16, 32))
+    one = Matrices(
+        instruction=lambda m: (m.text, (1, 1, 1)), obstacle=lambda _: None, one_layout=True
+    )
+    (rows,) = select_tiers([TileGroup(multiplies=tuple(both))], one)
+    assert {r.tier for r in rows} == {"software"}
+    assert "would lie differently in each instruction" in rows[0].reason
 
 
 def test_each_choice_is_told_once() -> None:
@@ -288,14 +329,14 @@ def test_a_kernel_in_linalg_has_no_reference() -> None:
     ],
 )
 def test_no_candidate_is_a_refusal_by_name(
-    coop: Coop, target: str, options: dict[str, str], message: str
+    coop: Coop, target: str, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(Error, match=message):
         lower(coop_text(coop), "test.mlir", parse_target(target), BuildOptions(**options))
 
 
 def test_tier_and_body_restrict() -> None:
-    def bodies(**options: str) -> list[str]:
+    def bodies(**options: Any) -> list[str]:
         target = parse_target(LISTED)
         candidates, _ = lower(TEXT, "test.mlir", target, BuildOptions(**options))
         return [c.info.body for c in candidates]

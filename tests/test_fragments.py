@@ -71,13 +71,25 @@ def test_each_group_of_the_sample_has_its_own_tier(
     assert all(g.status == "ok" for g in mixed.gates)
 
 
-@pytest.mark.parametrize("target", ["vulkan", "rocm:gfx1100"])
+@pytest.mark.parametrize("target", ["vulkan", "rocm:gfx1030"])
 def test_without_an_instruction_the_tiles_are_spread(target: str, compile_cache: Path) -> None:
     """A wave that is not known, or no native form: only the software body is built."""
     result = built(SAMPLE, target, compile_cache)
     for entry in result.manifest.kernels:
         assert [r.identity.body for r in entry.members] == [SOFTWARE]
         assert {g.tier for r in entry.members for g in r.groups} == {"software"}
+
+
+@pytest.mark.parametrize("target", ["rocm:gfx1100", "rocm:gfx942"])
+def test_amd_instructions_take_no_slots(target: str, compile_cache: Path) -> None:
+    """Tiles come straight from memory; the author's own arrays stay, and nothing spills."""
+    result = built(SAMPLE, target, compile_cache, tier="native")
+    for kernel, shared in (("coop_f16", 0), ("coop_two_types", 2 * 16 * 16 * 4)):
+        found = record(result, kernel, NATIVE)
+        used = found.footprint
+        spread = any(g.tier == "software" for g in found.groups)
+        assert used.static_shared_bytes == shared + spread * 2 * 256
+        assert (used.spill_bytes, used.wave_width) == (0, found.needs.wave_width)
 
 
 def test_workgroup_memory_is_what_was_predicted(compile_cache: Path) -> None:

@@ -17,7 +17,7 @@ from .spirv import COOPERATIVE_MULTIPLY_ADD, spirv_instructions, spirv_words
 _TYPE_INT, _TYPE_FLOAT, _TYPE_MATRIX = 21, 22, 4456  # SPIR-V 1.6, section 3; KHR_cooperative_matrix
 # the type of the sum comes first: .m16n16k16.f32.f32, .m16n8k16.f32.f16.f16.f32, .s32.s8.s8.s32
 _PTX = re.compile(r"\b(?:wgmma\.mma_async|wmma\.mma|mma)\.[\w.:]*?m\d+n\d+k\d+\.(\w+)\.")
-_PTX_TYPES = {"s32": "i32"}
+_PTX_TYPES: dict[str, str] = {"s32": "i32"}
 _SIGNLESS = {"u32": "i32"}
 
 
@@ -28,8 +28,8 @@ def sums_by_type(backend: str, code: bytes, *, where: str) -> Counter[str] | Non
         FormatError: SPIR-V that is cut off.
     """
     if backend == "cuda":
-        found = _PTX.findall(code.decode(errors="replace"))
-        return Counter(_PTX_TYPES.get(t, t) for t in found)
+        found: list[str] = _PTX.findall(code.decode(errors="replace"))
+        return Counter([_PTX_TYPES.get(t, t) for t in found])
     return _spirv(code, where) if backend == "vulkan" else None
 
 

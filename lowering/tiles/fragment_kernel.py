@@ -10,13 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from dialects.operands import Operand, Tier
+from dialects.operands import Operand, OperandGroup
 
 from ..coop_source import BARRIER, CoopSource, access_of
 from ..ir import mlir, operations
 from ..matrix_tiles import STORE, TILE_OPS, matrix_type
+from ..target import Target
+from .fragment_amd import AmdTiles
 from .fragment_native import NativeTiles
-from .fragment_share import Lanes, Slots
+from .fragment_share import Lanes, Slots, allocation
 from .fragment_software import SoftwareTiles
 from .interface import STORAGE, bind_buffer, constant_names, load_constants, storage_type
 from .kernel_text import Index, KernelText
@@ -27,20 +29,24 @@ _GENERIC = re.compile(r'^(?:%.* = )?"[\w.]+"\([^)]*\)(.*)$', re.S)
 
 
 class FragmentKernel:
-    """Emits the device function; ``tiers`` are the groups', ``sizes`` the slots'."""
+    """Emits the device function; ``groups`` says how each group's tiles are made.
+
+    ``sizes`` are those of the slots.
+    """
 
     def __init__(
         self,
         source: CoopSource,
-        tiers: Sequence[Tier],
+        groups: Sequence[OperandGroup],
         *,
+        target: Target,
         waves: int,
         wave: int,
         layout: str,
         sizes: Mapping[str, int],
     ) -> None:
         self.ir = KernelText()
-        self.source, self.tiers, self.waves, self.wave = source, tiers, waves, wave
+        self.source, self.groups, self.target = source, groups, target
         ir, contraction = self.ir, source.contraction
         self.values = load_constants(ir, constant_names(contraction), layout)
         self.names: dict[mlir.Value, tuple[str, ...]] = {}
@@ -59,11 +65,13 @@ class FragmentKernel:
         types = (matrix_type(v.type) for op in operations(source.function) for v in op.results)
         self.lanes = Lanes(ir, waves, wave, (t.columns for t in types if t is not None))
         self.slots = Slots(ir, waves, sizes)
-        self.software, self.native = SoftwareTiles(self), NativeTiles(self)
+        self.software = SoftwareTiles(self)
+        self.native = AmdTiles(self) if target.backend == "rocm" else NativeTiles(self)
         self._handlers: dict[str, Callable[[mlir.Operation], None]] = {
             "memref.load": self._load,
             "memref.store": self._store,
             "memref.dim": self._dim,
+            "memref.alloc": self._alloc,
             "gpu.block_id": lambda op: self._launch(op, "hal.interface.workgroup.id"),
             "gpu.grid_dim": lambda op: self._launch(op, "hal.interface.workgroup.count"),
             "gpu.block_dim": lambda op: self._along_x(op, waves * wave, 1),
@@ -160,7 +168,7 @@ class FragmentKernel:
     def _op(self, op: mlir.Operation) -> None:
         if op.name in TILE_OPS:
             tile = op.operands[0] if op.name == STORE else op.results[0]
-            (self.native if self.is_native(tile) else self.software).write(op)
+            self._writer(tile).write(op)
         elif op.name in self._handlers:
             self._handlers[op.name](op)
         else:
@@ -195,12 +203,16 @@ class FragmentKernel:
     def _dim(self, op: mlir.Operation) -> None:
         memory, axis = op.operands
         operand = self.source.buffers.get(memory)
-        made_by = axis.owner
-        if operand is None or not hasattr(made_by, "attributes"):
+        if operand is None:
             self.copy(op)
             return
-        number = mlir.IntegerAttr(made_by.attributes["value"]).value
+        number = mlir.IntegerAttr(axis.owner.attributes["value"]).value
         self.names[op.results[0]] = (self.values[operand.dims[number]],)
+
+    def _alloc(self, op: mlir.Operation) -> None:
+        """The author's array where matrix loads may read it."""
+        result = op.results[0]
+        self.names[result] = (self.ir.value(allocation(str(result.type)), "shared"),)
 
     def _load(self, op: mlir.Operation) -> None:
         memory, *indices = op.operands
@@ -226,15 +238,17 @@ class FragmentKernel:
     # Control flow, with tiles that are several values.
 
     def _types(self, value: mlir.Value) -> list[str]:
-        type_ = matrix_type(value.type)
-        if type_ is None or self.is_native(value):
+        if matrix_type(value.type) is None:
             return [str(value.type)]
-        return [storage_type(type_.element)] * len(self.lanes.turns(type_))
+        return self._writer(value).types(value)
+
+    def _writer(self, tile: mlir.Value) -> SoftwareTiles | NativeTiles | AmdTiles:
+        return self.native if self.is_native(tile) else self.software
 
     def is_native(self, value: mlir.Value) -> bool:
         """Whether a tile's group keeps its matrix instructions."""
         group = self.source.tiles.group_of(value)
-        return group is not None and self.tiers[group] == "native"
+        return group is not None and self.groups[group].tier == "native"
 
     def _results(self, op: mlir.Operation) -> tuple[str, list[str]]:
         """``%r:3 = `` with the types, after the results have got their names."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..coop_source import access_of
 from ..ir import mlir
-from ..matrix_tiles import LOAD, STORE, tile_type
+from ..matrix_tiles import LOAD, STORE
 from .fragment_share import Slot
 
 if TYPE_CHECKING:
@@ -33,6 +33,10 @@ class NativeTiles:
     def waits(self, op: mlir.Operation) -> bool:
         """Whether the op is a load that joins those that wait."""
         return op.name == LOAD and self._is_argument(op) and self.kernel.is_native(op.results[0])
+
+    def types(self, value: mlir.Value) -> list[str]:
+        """The author's."""
+        return [str(value.type)]
 
     def write(self, op: mlir.Operation) -> None:
         """One op on tiles."""
@@ -58,10 +62,10 @@ class NativeTiles:
         return access_of(op)[1] in self.kernel.source.buffers
 
     def _load_text(self, tile: mlir.Value, slot: Slot) -> str:
-        ir, columns = self.kernel.ir, tile_type(tile).columns
+        ir = self.kernel.ir
         return (
             f'"{LOAD}"({slot.array}, {ir.index(slot.start)})'
-            f" <{{leadDimension = {columns} : index}}> : ({slot.kind}, index) -> {tile.type}"
+            f" <{{leadDimension = {slot.pitch} : index}}> : ({slot.kind}, index) -> {tile.type}"
         )
 
     def _fetch(self, op: mlir.Operation) -> None:
@@ -72,7 +76,7 @@ class NativeTiles:
         for turn in kernel.lanes.turns(type_):
             place = kernel.lanes.place(type_, turn)
             value = kernel.read(op, place.row, place.column)
-            at = ir.index(ir.add(slot.start, place.element))
+            at = slot.at(ir, place.row, place.column)
             ir.emit(f"memref.store {value}, {slot.array}[{at}] : {slot.kind}")
         self._pending.append((op.results[0], slot))
 
@@ -83,13 +87,13 @@ class NativeTiles:
         slot = kernel.slots.take(type_, kernel.lanes.index)
         ir.emit(
             f'"{STORE}"({kernel.name(tile)}, {slot.array}, {ir.index(slot.start)})'
-            f" <{{leadDimension = {type_.columns} : index}}>"
+            f" <{{leadDimension = {slot.pitch} : index}}>"
             f" : ({tile.type}, {slot.kind}, index) -> ()"
         )
         kernel.barrier()
         for turn in kernel.lanes.turns(type_):
             place = kernel.lanes.place(type_, turn)
-            at = ir.index(ir.add(slot.start, place.element))
+            at = slot.at(ir, place.row, place.column)
             value = ir.value(f"memref.load {slot.array}[{at}] : {slot.kind}")
             kernel.write(op, value, place.row, place.column, place.inside)
         kernel.barrier()

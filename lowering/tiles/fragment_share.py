@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dialects.types import element_type
 
-from ..matrix_tiles import MatrixType
+from ..matrix_tiles import ROW_BYTES, MatrixType
 from .interface import SHARED, storage_type
 from .kernel_text import Index, KernelText
 
@@ -66,13 +66,37 @@ class Lanes:
         return Place(element=element, row=row, column=column, inside=inside)
 
 
+ALIGNMENT = 32  # bytes of an array in workgroup memory: what a matrix load may ask (PTX ISA, wmma)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Slot:
-    """Room for one tile of each wave: the array, its type, where this wave's tile starts."""
+    """Room for one tile of each wave: the array, its type, where this wave's tile starts.
+
+    ``pitch`` is the distance of two rows in elements.
+    """
 
     array: str
     kind: str
     start: Index
+    pitch: int
+
+    def at(self, ir: KernelText, row: Index, column: Index) -> str:
+        """The position of an element in the array."""
+        return ir.index(ir.add(self.start, ir.add(ir.mul(row, self.pitch), column)))
+
+
+def allocation(kind: str) -> str:
+    """``memref.alloc`` of an array that matrix loads may read."""
+    return (
+        f'"memref.alloc"() <{{alignment = {ALIGNMENT} : i64, '
+        f"operandSegmentSizes = array<i32: 0, 0>}}> : () -> {kind}"
+    )
+
+
+def aligned_bytes(nbytes: int) -> int:
+    """Bytes that an array takes, with what lies before the next one."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
 class Slots:
@@ -84,22 +108,23 @@ class Slots:
     def __init__(self, ir: KernelText, waves: int, sizes: Mapping[str, int]) -> None:
         self._ir, self._waves = ir, waves
         self._kinds = {t: f"memref<{n}x{t}, {SHARED}>" for t, n in sizes.items()}
-        self._arrays = {
-            t: ir.value(f"memref.alloc() : {kind}", "slots") for t, kind in self._kinds.items()
-        }
+        self._arrays = {t: ir.value(allocation(kind), "slots") for t, kind in self._kinds.items()}
         self._taken: dict[str, int] = {}
         self.needed: dict[str, int] = {}
 
     def take(self, type_: MatrixType, wave_index: Index) -> Slot:
         """Room that nothing else takes before :meth:`release`."""
         ir, stored = self._ir, storage_type(type_.element)
+        row = ROW_BYTES // element_type(type_.element).bytes
+        pitch = -(-type_.columns // row) * row
         first = self._taken.get(stored, 0)
-        self._taken[stored] = first + self._waves * type_.count
+        self._taken[stored] = first + self._waves * type_.rows * pitch
         self.needed[stored] = max(self.needed.get(stored, 0), self._taken[stored])
         return Slot(
             array=self._arrays.get(stored, "%unknown"),
             kind=self._kinds.get(stored, ""),
-            start=ir.add(ir.mul(wave_index, type_.count), first),
+            start=ir.add(ir.mul(wave_index, type_.rows * pitch), first),
+            pitch=pitch,
         )
 
     def release(self) -> None:
@@ -108,6 +133,6 @@ class Slots:
 
 
 def slot_bytes(sizes: Mapping[str, int]) -> int:
-    """Bytes of all arrays, each on a boundary of 16."""
+    """Bytes of all arrays."""
     widths = {"i8": 1, "i32": 4} | {t: element_type(t).bytes for t in ("f16", "f32", "f64")}
-    return sum(-(-n * widths[t] // 16) * 16 for t, n in sizes.items())
+    return sum(aligned_bytes(n * widths[t]) for t, n in sizes.items())

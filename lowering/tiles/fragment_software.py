@@ -24,7 +24,7 @@ from ..matrix_tiles import (
 from .epilogue import convert
 from .fragment_share import Slot
 from .interface import storage_type
-from .kernel_text import Index
+from .kernel_text import Index, KernelText
 from .software import multiply_add
 
 if TYPE_CHECKING:
@@ -50,6 +50,11 @@ class SoftwareTiles:
 
     def __init__(self, kernel: FragmentKernel) -> None:
         self.kernel = kernel
+
+    def types(self, value: mlir.Value) -> list[str]:
+        """One element a turn."""
+        type_ = tile_type(value)
+        return [storage_type(type_.element)] * len(self.kernel.lanes.turns(type_))
 
     def write(self, op: mlir.Operation) -> None:
         """One op on tiles."""
@@ -84,17 +89,8 @@ class SoftwareTiles:
     def _elementwise(self, op: mlir.Operation) -> None:
         kind, operands = elementwise_kind(op), [self.kernel.names[o] for o in op.operands]
         have, want = (storage_type(tile_type(v).element) for v in (op.operands[0], op.results[0]))
-        self._set(op, [self._scalar(kind, v, have, want) for v in zip(*operands, strict=True)])
-
-    def _scalar(self, kind: str, values: tuple[str, ...], have: str, want: str) -> str:
         ir = self.kernel.ir
-        if kind in _BINARY:
-            return ir.value(f"arith.{_BINARY[kind]} {values[0]}, {values[1]} : {have}")
-        if kind == "negatef":
-            return ir.value(f"arith.negf {values[0]} : {have}")
-        if kind == "negates":
-            return ir.value(f"arith.subi {ir.constant(0, have)}, {values[0]} : {have}")
-        return ir.value(f"arith.extf {values[0]} : {have} to {want}")
+        self._set(op, [elementwise(ir, kind, v, have, want) for v in zip(*operands, strict=True)])
 
     def _compute(self, op: mlir.Operation) -> None:
         """A and B to workgroup memory, a loop over k on this lane's elements, and room again."""
@@ -112,8 +108,8 @@ class SoftwareTiles:
             def factor(which: int, type_: MatrixType, row: Index, column: Index) -> str:
                 key = (which, (row, column)[which])  # the other index is k for all
                 if key not in fetched:
-                    at = ir.add(slots[which].start, ir.add(ir.mul(row, type_.columns), column))
-                    line = f"memref.load {slots[which].array}[{ir.index(at)}]"
+                    at = slots[which].at(ir, row, column)
+                    line = f"memref.load {slots[which].array}[{at}]"
                     raw = ir.value(f"{line} : {slots[which].kind}")
                     fetched[key] = convert(ir, raw, type_.element, wide)
                 return fetched[key]
@@ -137,10 +133,21 @@ class SoftwareTiles:
         slot = kernel.slots.take(type_, kernel.lanes.index)
         for turn, element in enumerate(kernel.names[value]):
             place = kernel.lanes.place(type_, turn)
-            at = ir.index(ir.add(slot.start, place.element))
+            at = slot.at(ir, place.row, place.column)
             # lanes without an element of their own repeat the last one, whose value they hold
             ir.emit(f"memref.store {element}, {slot.array}[{at}] : {slot.kind}")
         return slot
+
+
+def elementwise(ir: KernelText, kind: str, values: tuple[str, ...], have: str, want: str) -> str:
+    """One elementwise op on scalars or vectors of the MLIR type ``have``."""
+    if kind in _BINARY:
+        return ir.value(f"arith.{_BINARY[kind]} {values[0]}, {values[1]} : {have}")
+    if kind == "negatef":
+        return ir.value(f"arith.negf {values[0]} : {have}")
+    if kind == "negates":
+        return ir.value(f"arith.subi {ir.constant(0, have)}, {values[0]} : {have}")
+    return ir.value(f"arith.extf {values[0]} : {have} to {want}")
 
 
 def _sum_type(accumulator: str) -> str:

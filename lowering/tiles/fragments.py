@@ -21,7 +21,7 @@ from ..matrix_tiles import matrix_type
 from ..target import Target
 from .body import Emitted
 from .fragment_kernel import FragmentKernel
-from .fragment_share import slot_bytes
+from .fragment_share import aligned_bytes, slot_bytes
 from .gemm_launch import gemm_executable, gemm_host, gemm_launch, gemm_layout
 from .software import MAX_UNROLLED, storage_needs
 
@@ -63,15 +63,23 @@ class FragmentsBody:
         contraction, wave = source.contraction, _wave(source, target)
         waves = tile.waves_m * tile.waves_n
         layout = gemm_layout(contraction)
-        tiers = _tiers(source, groups)
+        chosen = _by_group(source, groups)
 
         def written(sizes: dict[str, int]) -> FragmentKernel:
-            return FragmentKernel(source, tiers, waves=waves, wave=wave, layout=layout, sizes=sizes)
+            return FragmentKernel(
+                source,
+                chosen,
+                target=target,
+                waves=waves,
+                wave=wave,
+                layout=layout,
+                sizes=sizes,
+            )
 
         first = written({})
         first.text()  # only to learn how much room tiles need
         sizes = first.slots.needed
-        native = any(t == "native" for t in tiers)
+        native = any(g.tier == "native" for g in groups)
         code = gemm_executable(
             contraction,
             tile,
@@ -127,10 +135,10 @@ def _wave(source: CoopSource, target: Target) -> int:
     return source.wave or target.wave
 
 
-def _tiers(source: CoopSource, groups: Sequence[OperandGroup]) -> list[Tier]:
-    """One tier a group; its records, one a distinct product, stand in a row."""
+def _by_group(source: CoopSource, groups: Sequence[OperandGroup]) -> list[OperandGroup]:
+    """A record of each group; its records, one a distinct product, stand in a row."""
     rows = iter(groups)
-    return [[next(rows).tier for _ in g.multiplies].pop() for g in source.tiles.groups]
+    return [[next(rows) for _ in g.multiplies].pop() for g in source.tiles.groups]
 
 
 def _tile_sizes(source: CoopSource) -> list[int]:
@@ -139,11 +147,11 @@ def _tile_sizes(source: CoopSource) -> list[int]:
 
 
 def _author_bytes(source: CoopSource) -> int:
-    """Workgroup memory of the kernel's own, each array on a boundary of 16."""
+    """Workgroup memory of the kernel's own."""
     total = 0
     for op in operations(source.function):
         if op.name == "memref.alloc":
             type_ = mlir.MemRefType(op.results[0].type)
             width = getattr(type_.element_type, "width", 32) // 8
-            total += -(-prod(type_.shape) * max(width, 1) // 16) * 16
+            total += aligned_bytes(prod(type_.shape) * max(width, 1))
     return total
