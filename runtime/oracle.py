@@ -89,8 +89,10 @@ class Oracle:
         c = self._contraction
         wide = wide_dtype(c)
         x = np.random.default_rng(2).integers(-WIDEST, WIDEST + 1, (self._sizes()[1], 1))
-        factors = [matrices(p, self._host) for p in c.products]
-        total = sum(_times(a, _times(b, x, wide), wide) for a, b in factors)
+        factors = (matrices(p, self._host) for p in c.products)
+        total, *others = (_times(a, _times(b, x, wide), wide) for a, b in factors)
+        for other in others:
+            total = total + other
         return x, total + _times(self._host[c.c.name], x, wide) if c.accumulate else total
 
     def _freivalds(self, got: np.ndarray) -> str | None:

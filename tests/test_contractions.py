@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from dialects.declarations import Declarations
 from dialects.errors import Error, FormatError, UnsupportedError
-from dialects.operands import Contraction, EpilogueStep, Operand, check_contraction
+from dialects.operands import Contraction, EpilogueStep, Operand, Product, check_contraction
 from kernel_sources import NAME, READ, lowered, whole_pipeline
 from lowering.attributes import contraction_of
 from lowering.builder import KernelSource, dense, source_text
@@ -374,6 +375,18 @@ def test_no_template_has_more_than_one_product(target: str) -> None:
 def test_other_sums_of_products_are_refused(old: str, new: str, message: str) -> None:
     with pytest.raises(UnsupportedError, match=message):
         lowered(two_products(TWO.replace(old, new)), READ)
+
+
+def test_the_builder_writes_one_product() -> None:
+    further = Product(
+        a=Operand(name="p", type="i8", dims=("M", "K")),
+        b=Operand(name="q", type="i8", dims=("K", "N")),
+        accumulator="i32",
+    )
+    both = replace(dense("f16"), more=(further,))
+    declared = Declarations(dims=both.dims)
+    with pytest.raises(UnsupportedError, match="the builder writes one product, found 2"):
+        source_text([KernelSource(name="f", contraction=both, declarations=declared)])
 
 
 def test_a_product_after_the_epilogue_is_refused() -> None:
