@@ -56,7 +56,11 @@ class Hold:
 
 @dataclass(frozen=True, kw_only=True)
 class Declarations:
-    """Everything the ``xpu.*`` attributes of one kernel say."""
+    """Everything the ``xpu.*`` attributes of one kernel say.
+
+    ``reference`` names the function of the same module that says what a kernel in
+    cooperative-matrix IR computes.
+    """
 
     dims: tuple[str, ...]
     occupancy: Occupancy = Occupancy()
@@ -64,6 +68,7 @@ class Declarations:
     fast_math: bool = False
     members: tuple[Member, ...] = ()
     requires: Expression | None = None
+    reference: str | None = None
     holds: tuple[Hold, ...] = ()
 
 

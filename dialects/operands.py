@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite, prod
 from typing import Literal
 
@@ -44,11 +44,24 @@ class EpilogueStep:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Product:
+    """A further A * B over the same sizes, summed in a type of its own and then added to C's sum.
+
+    A sum in another kind of type than C's is converted as it is added.
+    """
+
+    a: Operand
+    b: Operand
+    accumulator: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Contraction:
-    """C[batch, m, n] (+)= sum over k of A * B, then the epilogue.
+    """C[batch, m, n] (+)= sum over k of A * B, plus further products, then the epilogue.
 
     The names in ``batch, m, n, k`` are the kernel's size names. ``extras`` are the operands that
-    only the epilogue reads. ``accumulate`` says that C is read as the starting value.
+    only the epilogue reads. ``accumulate`` says that C is read as the starting value. ``more`` are
+    products that only a kernel in cooperative-matrix IR can have.
     """
 
     batch: str | None = None
@@ -60,6 +73,7 @@ class Contraction:
     c: Operand
     accumulator: str
     accumulate: bool = False
+    more: tuple[Product, ...] = ()
     extras: tuple[Operand, ...] = ()
     epilogue: tuple[EpilogueStep, ...] = ()
 
@@ -81,8 +95,16 @@ class Contraction:
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """All operands in binding order: A, B, the epilogue's, C last."""
-        return (self.a, self.b, *self.extras, self.c)
+        """All operands in binding order: A, B, further products', the epilogue's, C last."""
+        further = (o for p in self.more for o in (p.a, p.b))
+        return (self.a, self.b, *further, *self.extras, self.c)
+
+    @property
+    def products(self) -> tuple[Contraction, ...]:
+        """Each product by itself, without what is added to it or done with it."""
+        alone = replace(self, accumulate=False, more=(), extras=(), epilogue=())
+        further = (replace(alone, a=p.a, b=p.b, accumulator=p.accumulator) for p in self.more)
+        return (alone, *further)
 
     @property
     def signature(self) -> str:
@@ -98,7 +120,8 @@ def check_contraction(contraction: Contraction) -> None:
             distinct sizes, an epilogue step that reads what is not there.
         UnsupportedError: an unknown element type.
     """
-    element_type(contraction.accumulator)
+    for product in contraction.products:
+        element_type(product.accumulator)
     for what, names in (
         ("sizes", contraction.dims),
         ("operands", tuple(o.name for o in contraction.operands)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from dialects.codec import decode, encode
 from dialects.declarations import (
@@ -15,13 +15,16 @@ from dialects.declarations import (
 )
 from dialects.errors import DeclarationError, Error
 from dialects.expressions import Expression
+from dialects.grouping import TileGroup
 from dialects.launches import LaunchPin
 from dialects.manifest import SPLITS
 from dialects.member import TILE_PARAMETERS, Member, Tile, check_tile
-from dialects.operands import Contraction, check_contraction
+from dialects.operands import Contraction, OperandGroup, check_contraction
 
 from .ir import attribute_names, mlir, to_attribute, value_at
 from .names import argument_names, is_identifier, kernel_name, shown
+
+T = TypeVar("T")
 
 AUTHOR_NAMES = (
     "kernel",
@@ -32,16 +35,11 @@ AUTHOR_NAMES = (
     "instantiate",
     "instantiate_max",
     "requires",
+    "reference",
     *HOLD_CAUSES,
 )
-PIPELINE_NAMES = (
-    "contraction",
-    "groups",
-    "launch",
-    "family",
-    "tile",
-    "body",
-)  # written by our own passes
+# written by our own passes
+PIPELINE_NAMES = ("contraction", "tile_groups", "groups", "launch", "family", "tile", "body")
 EXPRESSION_NAMES = (*TILE_PARAMETERS, "wave")
 BACKEND_ALIASES = {
     "nvidia": "cuda",
@@ -98,6 +96,23 @@ def launch_of(function: mlir.Operation, *, where: str) -> LaunchPin:
     return decode(LaunchPin, value, where=where, path="xpu.launch")
 
 
+def tile_groups_of(function: mlir.Operation, *, where: str) -> tuple[TileGroup, ...]:
+    """Read ``xpu.tile_groups``."""
+    return _list_of(TileGroup, function, "tile_groups", where)
+
+
+def groups_of(function: mlir.Operation, *, where: str) -> tuple[OperandGroup, ...]:
+    """Read ``xpu.groups``."""
+    return _list_of(OperandGroup, function, "groups", where)
+
+
+def _list_of(cls: type[T], function: mlir.Operation, name: str, where: str) -> tuple[T, ...]:
+    values = _need(_written(function, name, where), list, name, "a list of dictionaries")
+    return tuple(
+        decode(cls, value, where=where, path=f"xpu.{name}[{i}]") for i, value in enumerate(values)
+    )
+
+
 def _written(function: mlir.Operation, name: str, where: str) -> Any:
     if f"xpu.{name}" not in function.attributes:
         raise DeclarationError(f"xpu.{name} is missing, an earlier pass writes it", where=where)
@@ -130,6 +145,7 @@ def declarations(function: mlir.Operation, *, where: str) -> Declarations:
             fast_math=_flag(values.get("fast_math", False), "fast_math"),
             members=members,
             requires=_expression(values.get("requires"), "requires"),
+            reference=_reference(values.get("reference")),
             holds=holds,
         )
     except Error as error:
@@ -215,6 +231,10 @@ def _wave(value: object) -> int | None:
     if not 1 <= width <= 1024 or width & (width - 1):
         raise DeclarationError(f"xpu.wave width must be a power of two up to 1024, found {width}")
     return width
+
+
+def _reference(value: object) -> str | None:
+    return None if value is None else _need(value, str, "reference", "@name, of a function")
 
 
 def _backends(value: object, name: str) -> tuple[str, ...]:

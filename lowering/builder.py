@@ -71,6 +71,11 @@ def dense(
 def _check(kernel: KernelSource) -> None:
     c = kernel.contraction
     check_contraction(c)
+    if c.more:
+        raise UnsupportedError(
+            f"kernel '{kernel.name}': the builder writes one product, found {len(c.products)}: "
+            "write the kernel in cooperative-matrix IR"
+        )
     for operand in c.operands:
         type_ = element_type(operand.type)
         widened = operand in (c.a, c.b) and type_.bits < element_type(c.accumulator).bits

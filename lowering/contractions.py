@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dialects.errors import UnsupportedError
-from dialects.operands import Contraction, EpilogueStep, Operand
+from dialects.grouping import MultiplyAdd, TileGroup
+from dialects.operands import Contraction, EpilogueStep, Operand, Product
 
 from .elementwise import read_elementwise
 from .generics import Generic, defining_op, read_generic, tensor_element
@@ -13,6 +14,7 @@ from .names import argument_names
 _WIDENING = ("arith.extf", "arith.extsi", "arith.extui")
 _ACCUMULATE = ("arith.addf", "arith.addi")
 _MULTIPLY = ("arith.mulf", "arith.muli")
+_CONVERTING = (*_WIDENING, "arith.sitofp", "arith.truncf")  # of a further product's sum
 
 
 def read_contraction(function: mlir.Operation, dims: tuple[str, ...]) -> Contraction:
@@ -30,14 +32,51 @@ def read_contraction(function: mlir.Operation, dims: tuple[str, ...]) -> Contrac
     returned = list(blocks[0].operations)[-1].operation
     if returned.name != "func.return" or len(returned.operands) != 1:
         raise UnsupportedError("a kernel must return exactly one tensor")
-    value, chain = returned.operands[0], []
+    value, chain, further = returned.operands[0], [], []
     while True:
         generic = read_generic(value)
         if generic.reductions:
             break
+        if len(_computed_inputs(generic)) == 2:
+            value, product = _joined(generic)
+            further.append(product)
+            continue
+        if further:
+            raise UnsupportedError("further products are added before the epilogue")
         chain.append(generic)
         value = _main_input(generic)
-    return _Reader(function, dims, generic, chain[::-1]).read()
+    return _Reader(function, dims, generic, further[::-1], chain[::-1]).read()
+
+
+def _computed_inputs(generic: Generic) -> list[int]:
+    """Numbers of the inputs of an elementwise op that are computed and of the full shape."""
+    pairs = enumerate(zip(generic.inputs, generic.maps, strict=False))
+    return [i for i, (v, map_) in pairs if map_ == generic.identity and defining_op(v) is not None]
+
+
+def _joined(generic: Generic) -> tuple[mlir.Value, Generic]:
+    """The sum that an op adds a further product to, and that product."""
+    *ops, last = generic.body
+    arguments = list(generic.block.arguments)
+    sum_ = defining_op(last.operands[0])
+    main: list[int] = []
+    other: list[int] = []
+    for operand in sum_.operands if sum_ is not None and sum_.name in _ACCUMULATE else ():
+        cast = defining_op(operand)
+        if cast is not None and cast.name in _CONVERTING:
+            other.append(arguments.index(cast.operands[0]))
+        elif operand in arguments:
+            (other if main else main).append(arguments.index(operand))
+    converts = len(ops) - 1
+    if not (len(main) == len(other) == 1 and converts < 2 and len(generic.inputs) == 2):
+        names = ", ".join(o.name for o in generic.body)
+        raise UnsupportedError(
+            f"an op on two computed values adds the second, converted, to the first, found {names}"
+        )
+    product = read_generic(generic.inputs[other[0]])
+    if not product.reductions:
+        raise UnsupportedError("what is added to a product must be an argument or a product")
+    return generic.inputs[main[0]], product
 
 
 def _main_input(generic: Generic) -> mlir.Value:
@@ -46,6 +85,14 @@ def _main_input(generic: Generic) -> mlir.Value:
         if map_ == generic.identity and defining_op(value) is not None:
             return value
     raise UnsupportedError("an elementwise op of the result reads no contraction")
+
+
+def linalg_groups(contraction: Contraction) -> tuple[TileGroup, ...]:
+    """One group a product, of no shape yet: a body that emits the kernel chooses it."""
+    multiplies = (
+        MultiplyAdd(a=p.a.type, b=p.b.type, acc=p.accumulator) for p in contraction.products
+    )
+    return tuple(TileGroup(multiplies=(m,)) for m in multiplies)
 
 
 class _Arguments:
@@ -109,24 +156,21 @@ class _Reader:
         function: mlir.Operation,
         dims: tuple[str, ...],
         contraction: Generic,
+        further: list[Generic],
         epilogue: list[Generic],
     ) -> None:
         self.dims = dims
-        self.contraction, self.epilogue = contraction, epilogue
+        self.contraction, self.further, self.epilogue = contraction, further, epilogue
         self.arguments = _Arguments(function)
         self.extras: list[Operand] = []
 
     def read(self) -> Contraction:
-        axes = self._axes()
-        unsigned = self._unsigned()
+        self._axes(self.contraction)  # refuses dims that do not fit before they are taken apart
         batch, m, n, k = self.dims if len(self.dims) == 4 else (None, *self.dims)
-        stored = tuple(axes[d] for d in self.contraction.maps[-1])
-        expected = tuple(d for d in (batch, m, n) if d)
-        if stored != expected:
-            raise UnsupportedError(f"the result must be stored as {expected}, found {stored}")
-        a = self._operand(0, "a", axes, unsigned)
-        b = self._operand(1, "b", axes, unsigned)
+        stored = tuple(d for d in (batch, m, n) if d)
+        a, b = self._factors(self.contraction, stored, "")
         start = self._accumulated(stored)
+        more = [self._product(g, stored, i) for i, g in enumerate(self.further, 1)]
         steps = self._epilogue_steps()
         c = start or Operand(name=self._result_name(), type=self._result_type(), dims=stored)
         contraction = Contraction(
@@ -139,15 +183,33 @@ class _Reader:
             c=c,
             accumulator=tensor_element(self.contraction.output),
             accumulate=start is not None,
+            more=tuple(more),
             extras=tuple(self.extras),
             epilogue=tuple(steps),
         )
         self.arguments.check_order(contraction.operands)
         return contraction
 
-    def _axes(self) -> dict[int, str]:
+    def _factors(
+        self, generic: Generic, stored: tuple[str, ...], suffix: str
+    ) -> tuple[Operand, Operand]:
+        """A and B of one product, whose sum must be ``stored`` in that order."""
+        axes = self._axes(generic)
+        unsigned = self._unsigned(generic)
+        found = tuple(axes[d] for d in generic.maps[-1])
+        if found != stored:
+            raise UnsupportedError(f"the result must be stored as {stored}, found {found}")
+        a = self._operand(generic, 0, f"a{suffix}", axes, unsigned)
+        return a, self._operand(generic, 1, f"b{suffix}", axes, unsigned)
+
+    def _product(self, generic: Generic, stored: tuple[str, ...], number: int) -> Product:
+        a, b = self._factors(generic, stored, str(number))
+        if defining_op(generic.output) is None or not _starts_at_zero(generic.output):
+            raise UnsupportedError("a further product must start at zero (linalg.fill of 0)")
+        return Product(a=a, b=b, accumulator=tensor_element(generic.output))
+
+    def _axes(self, generic: Generic) -> dict[int, str]:
         """Name of each loop: batch is in all maps, m in A and C, n in B and C, k in A and B."""
-        generic = self.contraction
         if len(generic.inputs) != 2 or generic.reductions != 1:
             raise UnsupportedError(
                 f"a contraction has 2 inputs and 1 reduction, found {len(generic.inputs)} and "
@@ -164,11 +226,11 @@ class _Reader:
             )
         return {next(iter(roles[r])): d for d, r in zip(self.dims, wanted, strict=True)}
 
-    def _unsigned(self) -> set[int]:
+    def _unsigned(self, generic: Generic) -> set[int]:
         """Check that the body is c + a * b with widening only; the inputs that widen unsigned."""
-        ops = self.contraction.body
+        ops = generic.body
         sum_ = defining_op(ops[-1].operands[0])
-        arguments = list(self.contraction.block.arguments)
+        arguments = list(generic.block.arguments)
         product = None
         if sum_ is not None and sum_.name in _ACCUMULATE and arguments[2] in list(sum_.operands):
             others = [o for o in sum_.operands if o != arguments[2]]
@@ -186,11 +248,13 @@ class _Reader:
             raise UnsupportedError(f"a contraction computes c + a * b, found {names}")
         return {i for i, cast in factors.items() if cast == "arith.extui"}
 
-    def _operand(self, index: int, name: str, axes: dict[int, str], unsigned: set[int]) -> Operand:
-        value = self.contraction.inputs[index]
+    def _operand(
+        self, generic: Generic, index: int, name: str, axes: dict[int, str], unsigned: set[int]
+    ) -> Operand:
+        value = generic.inputs[index]
         if defining_op(value) is not None:
             raise UnsupportedError(f"operand '{name}' must be an argument, found a computed value")
-        dims = tuple(axes[d] for d in self.contraction.maps[index])
+        dims = tuple(axes[d] for d in generic.maps[index])
         if len(dims) == 3 and dims[0] != self.dims[0]:
             raise UnsupportedError(f"operand '{name}' must be stored batch first, found {dims}")
         type_ = tensor_element(value)
@@ -217,8 +281,7 @@ class _Reader:
             if self._result_type() != tensor_element(start):
                 raise UnsupportedError("an accumulated result cannot change its type")
             return self.arguments.claim(start, "c", tensor_element(start), dims)
-        fill = read_generic(start) if made_by.name == "linalg.generic" else None
-        if fill is None or not _fills_with_zero(fill):
+        if not _starts_at_zero(start):
             raise UnsupportedError(
                 "the accumulator must start at zero (linalg.fill of 0) or be a tensor argument"
             )
@@ -226,11 +289,19 @@ class _Reader:
 
     def _epilogue_steps(self) -> list[EpilogueStep]:
         steps: list[EpilogueStep] = []
-        previous = self.contraction.op
+        previous = self._sum()
         for generic in self.epilogue:
             steps += read_elementwise(generic, previous, self._extra)
             previous = generic.op
         return steps
+
+    def _sum(self) -> mlir.Operation:
+        """The op that computes all products' sum: what the first elementwise op reads."""
+        if not self.epilogue or not self.further:
+            return self.contraction.op
+        made_by = defining_op(_main_input(self.epilogue[0]))
+        assert made_by is not None
+        return made_by
 
     def _extra(self, value: mlir.Value, map_: tuple[int, ...]) -> str:
         """The name of an operand that only the epilogue reads."""
@@ -241,6 +312,13 @@ class _Reader:
         operand = self.arguments.claim(value, f"x{len(self.extras)}", tensor_element(value), dims)
         self.extras.append(operand)
         return operand.name
+
+
+def _starts_at_zero(value: mlir.Value) -> bool:
+    made_by = defining_op(value)
+    if made_by is None or made_by.name != "linalg.generic":
+        return False
+    return _fills_with_zero(read_generic(value))
 
 
 def _fills_with_zero(fill: Generic) -> bool:

@@ -27,7 +27,7 @@ def _tier(subject: Subject) -> str | None:
         types = f"{group.a}*{group.b}->{group.acc}"
         if group.tier == "native" and group.count == 0:
             return f"{types} is native, the artifact has no {group.instruction}"
-        if group.tier == "software" and group.count and subject.record.tier == "software":
+        if group.tier == "software" and group.count:
             return f"{types} is software, the artifact has {group.count} matrix instructions"
     return None
 

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 
+from dialects.grouping import Matrices, MultiplyAdd
+
+from .matrix_tiles import UNEVEN_ROWS
 from .target import Target
 
 
@@ -126,7 +130,7 @@ def native_instruction(target: Target, a: str, b: str, acc: str) -> Instruction 
     """The first instruction of the target for exactly these types, or None."""
     if target.backend == "vulkan":
         for row in target.facts.native_matrix_configs or ():
-            if (row.a, row.b, row.acc) == (a, b, acc):
+            if (row.a, row.b, _signless(row.acc)) == (a, b, _signless(acc)):
                 shape = (row.m, row.n, row.k)
                 name = f"coop_matrix_{row.m}x{row.n}x{row.k}"
                 return Instruction(
@@ -146,3 +150,100 @@ def _has(target: Target, instruction: Instruction) -> bool:
         version = re.match(r"sm_(\d+)", target.isa)
         return version is not None and int(version[1]) >= instruction.since
     return target.backend == "rocm" and target.isa.startswith(instruction.family)
+
+
+# wmma.mma.sync, which the compiler makes of gpu.subgroup_mma: (a, acc, shape, since); PTX ISA,
+# section 9.7.14
+_WMMA_SHAPES = ((16, 16, 16), (32, 8, 16), (8, 32, 16))
+_WMMA = (
+    *((a, acc, shape, 70) for a, acc in (("f16", "f32"), ("f16", "f16")) for shape in _WMMA_SHAPES),
+    *((a, "i32", shape, 72) for a in ("i8", "u8") for shape in _WMMA_SHAPES),
+)
+COOP_ELEMENTS = ("f16", "f32", "f64", "i8", "u8")  # operand types of gpu.subgroup_mma
+# What the compiler lowers of gpu.subgroup_mma_elementwise without leaving the matrix form
+_ARITHMETIC = ("addf", "subf", "mulf", "divf", "maxf", "minf", "negatef", "addi", "subi", "muli")
+_ELEMENTWISE = {
+    "cuda": ("addf", "mulf", "divf", "maxf", "minf"),
+    "vulkan": ("addf", "subf", "mulf", "divf", "negatef", "addi", "subi"),
+    "rocm": (*_ARITHMETIC, "divs", "divu", "negates"),  # each lane's vector, by vector arithmetic
+}
+
+
+def matrices(target: Target) -> Matrices:
+    """What the target has for whole tiles: instructions by type and shape, elementwise ops."""
+    return Matrices(
+        instruction=partial(_instruction, target),
+        obstacle=partial(_obstacle, target),
+        one_layout=target.backend == "rocm",
+    )
+
+
+def instruction_named(target: Target, name: str) -> Instruction:
+    """The target's instruction of that name, which others may have with another map of lanes."""
+    return next(i for i in INSTRUCTIONS if i.name == name and _has(target, i))
+
+
+def _instruction(target: Target, multiply: MultiplyAdd) -> tuple[str, tuple[int, ...]] | str:
+    """Name and shape, or why there is none. A given shape must be exactly the instruction's."""
+    missing = f"no matrix instruction for {multiply.text}"
+    if multiply.shape is not None:
+        return _exact(target, multiply) or missing
+    found = native_instruction(target, multiply.a, multiply.b, multiply.acc)
+    return (found.name, found.shape) if found is not None else missing
+
+
+def _exact(target: Target, multiply: MultiplyAdd) -> tuple[str, tuple[int, ...]] | str | None:
+    shape = multiply.shape
+    assert shape is not None
+    size = "x".join(map(str, shape))
+    if target.backend == "vulkan":
+        if target.facts.wave_widths is None:
+            return "matrix instructions need a known wave width, use a facts file or a device"
+        types = (multiply.a, multiply.b, _signless(multiply.acc))
+        listed = any(
+            (r.m, r.n, r.k) == shape
+            and (r.a, r.b, _signless(r.acc)) == types
+            and r.scope == "subgroup"
+            for r in target.facts.native_matrix_configs or ()
+        )
+        return (f"coop_matrix_{size}", shape) if listed else None
+    if target.backend == "rocm":
+        types = (multiply.a, multiply.b, multiply.acc)
+        fitting = (i for i in INSTRUCTIONS if i.types == types and i.shape == shape)
+        found = next((i for i in fitting if _has(target, i)), None)
+        return (found.name, shape) if found is not None else None
+    version = re.match(r"sm_(\d+)", target.isa) if target.backend == "cuda" else None
+    if version is None or multiply.a != multiply.b:
+        return None
+    m, n, k = shape
+    for a, acc, has, since in _WMMA:
+        if (a, acc, has) == (multiply.a, multiply.acc, shape) and int(version[1]) >= since:
+            return f"wmma.mma.m{m}n{n}k{k}.{acc}.{a}", shape
+    return None
+
+
+def coop_tiles(target: Target, operand: str, accumulator: str) -> tuple[str, ...]:
+    """Shapes of the tiles that are native in cooperative-matrix IR, ``16x16x16`` and the like."""
+    configs = target.facts.native_matrix_configs or ()
+    listed = ((r.m, r.n, r.k) for r in configs)
+    shapes = dict.fromkeys([*_WMMA_SHAPES, *listed, *(i.shape for i in INSTRUCTIONS)])
+    found = []
+    for shape in shapes:
+        multiply = MultiplyAdd(a=operand, b=operand, acc=accumulator, shape=shape)
+        if operand in COOP_ELEMENTS and isinstance(_exact(target, multiply), tuple):
+            found.append("x".join(map(str, shape)))
+    return tuple(found)
+
+
+def _obstacle(target: Target, use: str) -> str | None:
+    if use == UNEVEN_ROWS:
+        uneven = "rows of its workgroup memory are no multiple of 16 bytes"
+        return None if target.backend == "rocm" else uneven
+    if use in _ELEMENTWISE.get(target.backend, ()):
+        return None
+    return f"elementwise {use} has no native form on {target.backend}"
+
+
+def _signless(accumulator: str) -> str:
+    """Sums of 32-bit integers wrap alike with and without a sign; drivers name either."""
+    return "i32" if accumulator == "u32" else accumulator

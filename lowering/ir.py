@@ -199,6 +199,8 @@ def _value(attribute: mlir.Attribute) -> Any:
         return mlir.BoolAttr(attribute).value
     if isinstance(attribute, mlir.StringAttr):
         return mlir.StringAttr(attribute).value
+    if isinstance(attribute, mlir.FlatSymbolRefAttr):
+        return mlir.FlatSymbolRefAttr(attribute).value
     if isinstance(attribute, mlir.IntegerAttr):
         return mlir.IntegerAttr(attribute).value
     if isinstance(attribute, mlir.FloatAttr):

@@ -9,6 +9,7 @@ from dialects.manifest import Peer
 
 from .attributes import is_kernel
 from .compile import Artifact, Job
+from .coop_source import stand_in_references
 from .ir import attribute_names, context, parse_module, symbol
 from .records import safe_name, sha256
 from .target import Target, compiler_flags, module_attributes
@@ -38,6 +39,7 @@ def _plain_source(text: str, name: str, target: Target) -> tuple[str, tuple[str,
     kernels = []
     with context() as ctx:
         module = parse_module(text, name, ctx)
+        stand_in_references(module.operation)
         for op in module.body.operations:
             if is_kernel(op.operation):
                 kernels.append(symbol(op.operation))

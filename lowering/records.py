@@ -24,6 +24,7 @@ from dialects.occupancy import feasible_blocks, residency
 from dialects.operands import Contraction
 from dialects.rules import Case, judge
 
+from .artifacts.matrix_sums import count_groups, sums_by_type
 from .artifacts.reading import Reader, Reading, read_artifact
 from .candidate import Candidate, CandidateInfo
 from .compile import LISTING_SUFFIX, Artifact, compiler_version
@@ -149,6 +150,8 @@ def _completed(
     record, facts, used = planned.record, planned.target.facts, reading.footprint
     resident, split = residency(used.usage, facts), record.split
     mine = _files(planned, artifact, files)
+    assert artifact.code is not None
+    sums = sums_by_type(planned.target.backend, artifact.code, where=planned.where)
     return replace(
         record,
         identity=replace(record.identity, code_hash=reading.code_hash),
@@ -161,7 +164,7 @@ def _completed(
             occupancy_limiter=resident.limiter if resident else None,
             feasible_blocks=feasible_blocks(used.usage, facts) if used.threads_per_group else None,
         ),
-        groups=tuple(replace(g, count=reading.matrix_instructions) for g in record.groups),
+        groups=count_groups(record.groups, reading.matrix_instructions, sums),
     )
 
 

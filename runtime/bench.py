@@ -80,7 +80,7 @@ def run_problem(
             f"{error.max_abs:.3g} from float64, rounding explains {error.allowed:.3g}",
             where=session.device.uri,
         )
-    flops = float_operations(problem)
+    flops = float_operations(problem) * len(ref.entry.contraction.products)
     timings = _timings(session.device, ref, executable, case, peers) if flops else {}
     rate = {n: flops / t.microseconds / 1e3 for n, t in timings.items() if t.microseconds}
     return RunReport(
@@ -134,8 +134,11 @@ def rounding(contraction: Contraction, host: Mapping[str, np.ndarray], scale: fl
         return float(np.abs(host[name].astype(np.float64)).max(initial=0.0))
 
     k = matrices(contraction, host)[0].shape[-1]
-    product = k * largest(contraction.a.name) * largest(contraction.b.name)
-    error = SAFETY * epsilon(contraction.accumulator) * (product + scale)
+    error = sum(
+        SAFETY * epsilon(p.accumulator) * (k * largest(p.a.name) * largest(p.b.name))
+        for p in contraction.products
+    )
+    error += SAFETY * epsilon(contraction.accumulator) * scale * len(contraction.products)
     for step in contraction.epilogue:
         if step.op == "mul":
             error *= max(1.0, largest(step.operand) if step.operand else abs(step.constant or 0))
@@ -208,14 +211,15 @@ def _numpy_arm(contraction: Contraction, case: Case) -> Arm:
     host: Mapping[str, np.ndarray] = case.host
     kind = element_type(contraction.accumulator)
     wide = dtype_of("f32") if kind.kind == "float" and kind.bits < 64 else dtype_of(kind.name)
-    a, b = matrices(
-        contraction, {o.name: host[o.name].astype(wide) for o in (contraction.a, contraction.b)}
-    )
-    extras = {o.name: host[o.name].astype(wide) for o in contraction.extras}
+    widened = {name: array.astype(wide) for name, array in host.items()}
+    (a, b), *further = (matrices(p, widened) for p in contraction.products)
+    extras = {o.name: widened[o.name] for o in contraction.extras}
     out = np.empty((*a.shape[:-1], b.shape[-1]), wide)
 
     def call() -> np.ndarray:
         np.matmul(a, b, out=out)
+        for left, right in further:
+            np.add(out, np.matmul(left, right), out=out)
         for step in contraction.epilogue:
             if step.op != "cast":
                 other = extras[step.operand] if step.operand else wide.type(step.constant or 0)

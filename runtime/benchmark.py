@@ -223,6 +223,7 @@ def _rows(
     timer: str,
 ) -> list[Row]:
     c = ref.entry.contraction
+    flops = float_operations(case.problem) * len(c.products)
     alone = Row(
         kernel=ref.entry.kernel,
         member=record.identity.member,
@@ -235,7 +236,7 @@ def _rows(
         peer_us=None,
         ratio=None,
         spread=round(timing.spread, 3),
-        tflops=round(float_operations(case.problem) / timing.microseconds / 1e6, 3),
+        tflops=round(flops / timing.microseconds / 1e6, 3),
     )
     measured = {p: t for p, t in peers.items() if t is not None}
     return [

@@ -73,25 +73,27 @@ class Oracle:
         c = self._contraction
         values = [np.abs(self._host[o.name]).max(initial=0) for o in (c.a, c.b)]
         bound = float(values[0]) * float(values[1]) * self._sizes()[2]
-        plain = not c.epilogue and not c.accumulate
+        plain = not c.epilogue and not c.accumulate and not c.more
         return np.dtype(np.float32) if plain and wide.kind == "f" and bound < EXACT else wide
 
     @property
     def _linear(self) -> bool:
-        """Freivalds' check needs C = A B, or C += A B, unrounded."""
+        """Freivalds' check needs sums of products, or C plus them, unrounded."""
         c = self._contraction
-        exact = c.accumulator == c.c.type and element_type(c.c.type).bits >= 32
-        return exact and not c.epilogue
+        exact = all(element_type(p.accumulator).bits >= 32 for p in c.products)
+        return exact and c.accumulator == c.c.type and not c.epilogue
 
     @cached_property
     def _projected(self) -> tuple[np.ndarray, np.ndarray]:
-        """A random integer vector x, and A (B x), with C x for a C that is added to."""
+        """A random integer vector x, and all A (B x), with C x for a C that is added to."""
         c = self._contraction
         wide = wide_dtype(c)
-        a, b = matrices(c, self._host)
-        x = np.random.default_rng(2).integers(-WIDEST, WIDEST + 1, (b.shape[-1], 1))
-        product = _times(a, _times(b, x, wide), wide)
-        return x, product + _times(self._host[c.c.name], x, wide) if c.accumulate else product
+        x = np.random.default_rng(2).integers(-WIDEST, WIDEST + 1, (self._sizes()[1], 1))
+        factors = (matrices(p, self._host) for p in c.products)
+        total, *others = (_times(a, _times(b, x, wide), wide) for a, b in factors)
+        for other in others:
+            total = total + other
+        return x, total + _times(self._host[c.c.name], x, wide) if c.accumulate else total
 
     def _freivalds(self, got: np.ndarray) -> str | None:
         """C x = A (B x) for a random x (Freivalds 1977); exact in the wide type."""

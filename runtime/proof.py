@@ -89,16 +89,17 @@ def make_case(
 
 
 def _density(kernel: KernelEntry, problem: Problem) -> float:
-    """Share of elements that may be other than 0, so that every sum is exact in the accumulator.
+    """Share of elements that may be other than 0, so that every sum is exact in its accumulator.
 
     Only narrow accumulators and very long sums need zeros.
     """
-    accumulator = kernel.contraction.accumulator
-    if element_type(accumulator).kind != "float":
+    products = kernel.contraction.products
+    terms = max(problem.values()[kernel.contraction.k], 1) * len(products)
+    types = [p.accumulator for p in products if element_type(p.accumulator).kind == "float"]
+    bits = min((ml_dtypes.finfo(dtype_of(t)).nmant + 1 for t in types), default=None)
+    if bits is None:
         return 1.0
-    exact = 2.0 ** (ml_dtypes.finfo(dtype_of(accumulator)).nmant + 1)
-    k = problem.values()[kernel.contraction.k]
-    return min(1.0, (exact / (4 * LARGEST**2 * max(k, 1))) ** 0.5)
+    return min(1.0, (2.0**bits / (4 * LARGEST**2 * terms)) ** 0.5)
 
 
 def _integers(rng: np.random.Generator, layout: Layout, density: float) -> np.ndarray:

@@ -40,6 +40,9 @@ def evaluate(
     if contraction.accumulate:
         value = value + operands[contraction.c.name][..., rows, :][..., columns].astype(wide)
     value = _rounded(value, contraction.accumulator, wide)
+    for product in contraction.products[1:]:
+        value = value + evaluate(product, operands, rows=rows, columns=columns).astype(wide)
+        value = _rounded(value, contraction.accumulator, wide)
     for step in contraction.epilogue:
         if step.op == "cast":
             assert step.type is not None

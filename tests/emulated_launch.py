@@ -16,8 +16,8 @@ from dialects.operands import Contraction, Operand, operand_span
 from dialects.types import element_type
 from emulated_ir import Program, read_program
 from kernel_emulator import Emulator, EmulatorError, Launch
+from kernel_sources import tile_body
 from lowering.target import Target, module_attributes, parse_target
-from lowering.tiles import body_named
 from runtime.dtypes import dtype_of
 from runtime.reference import evaluate
 
@@ -45,7 +45,7 @@ class Case:
 def case_of(body: str, target: str | Target, contraction: Contraction, tile: Tile) -> Case:
     """The program of one candidate; the body must not refuse it."""
     resolved = parse_target(target) if isinstance(target, str) else target
-    chosen = body_named(body)
+    chosen = tile_body(body)
     refusal = chosen.refusal(contraction, tile, resolved)
     assert refusal is None, refusal
     emitted = chosen.emit("gemm", contraction, tile, resolved)

@@ -18,6 +18,7 @@ from lowering.ir import context, parse_module
 from lowering.passes import PASSES
 from lowering.pipeline import Report, parse_pipeline, run_pipeline
 from lowering.target import Target, parse_target
+from lowering.tiles import FragmentsBody, TileBody, body_named
 
 NAME = "test.mlir"
 TILE = Tile(m=16, n=16, k=16, thread_m=4, thread_n=4)  # takes 2 KiB of workgroup memory in f32
@@ -43,6 +44,13 @@ def kernel(
 def source(contraction: Contraction | None = None, *tiles: Tile, **more: Any) -> str:
     """The module text of one :func:`kernel`."""
     return source_text([kernel(contraction, *tiles, **more)])
+
+
+def tile_body(name: str) -> TileBody:
+    """The template body of that name."""
+    body = body_named(name)
+    assert not isinstance(body, FragmentsBody)
+    return body
 
 
 def whole_pipeline(target: str) -> str:

@@ -12,9 +12,9 @@ from dialects.expressions import Expression
 from dialects.member import Tile
 from dialects.operands import Contraction, contiguous_strides, operand_span
 from emulated_wave import Fault, Workgroup
+from kernel_sources import tile_body
 from lowering.builder import dense
 from lowering.target import parse_target
-from lowering.tiles import body_named
 from lowering.tiles.gemm_launch import gemm_layout
 from lowering.tiles.interface import constant_names
 from lowering.tiles.mma_kernel import MmaKernel
@@ -56,7 +56,7 @@ class Case:
     pad: int = 0  # added to every stride, in elements
 
     def __post_init__(self) -> None:
-        body = body_named(self.body)
+        body = tile_body(self.body)
         refusal = body.refusal(self.contraction, self.tile, TARGET)
         assert refusal is None, refusal
         self.shape = MmaShape(

@@ -11,10 +11,10 @@ from dialects.facts import DeviceFacts
 from dialects.member import Tile
 from dialects.operands import Contraction, EpilogueStep, Operand
 from facts_files import FOLDER
-from kernel_sources import TILE, lowered, source, whole_pipeline
+from kernel_sources import TILE, lowered, source, tile_body, whole_pipeline
 from lowering.builder import dense
 from lowering.target import target_from_facts
-from lowering.tiles import BODIES, body_named
+from lowering.tiles import BODIES
 
 LISTED = str(FOLDER / "vulkan-h200.json")
 RDNA, CDNA = "rocm:gfx1100", "rocm:gfx942"
@@ -124,7 +124,7 @@ def test_refusals(target: str, contraction: Contraction, tile: Tile, message: st
 @pytest.mark.parametrize("widths", [(32, 64), (64,), None])
 def test_wmma_takes_a_wave_of_32_where_the_device_has_it(widths: tuple[int, ...] | None) -> None:
     facts = DeviceFacts(backend="rocm", isa="gfx1100", wave_widths=widths)
-    refusal = body_named("wmma").refusal(dense("f16"), WAVES, target_from_facts(facts))
+    refusal = tile_body("wmma").refusal(dense("f16"), WAVES, target_from_facts(facts))
     wrong = "wmma takes a wave of 32, the device offers none"
     assert refusal == (wrong if widths == (64,) else None)
 
@@ -133,8 +133,8 @@ def test_copies_of_16_bytes_need_as_much_of_a_tile() -> None:
     """The narrow body takes what the wide one cannot."""
     tile, target = replace(WAVES, k=8), target_from_facts(DeviceFacts(backend="rocm", isa="gfx90a"))
     product = dense("i8", "i32")
-    assert body_named("mfma_narrow").refusal(product, tile, target) is None
-    refusal = body_named("mfma").refusal(product, tile, target)
+    assert tile_body("mfma_narrow").refusal(product, tile, target) is None
+    refusal = tile_body("mfma").refusal(product, tile, target)
     assert refusal == "copies of 16 bytes need a tile in multiples of 16"
 
 
@@ -166,6 +166,6 @@ def test_names_of_kernels_do_not_clash_with_ours(name: str, target: str) -> None
 
 def test_bodies_have_distinct_names() -> None:
     assert len({b.name for b in BODIES}) == len(BODIES)
-    assert all(body_named(b.name) is b for b in BODIES)
+    assert all(tile_body(b.name) is b for b in BODIES)
     with pytest.raises(UnsupportedError, match=r"here: body 'none' is not one of .*software"):
-        body_named("none", where="here")
+        tile_body("none", where="here")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,8 +11,8 @@ from hypothesis import strategies as st
 
 from dialects.declarations import Declarations
 from dialects.errors import Error, FormatError, UnsupportedError
-from dialects.operands import Contraction, EpilogueStep, Operand, check_contraction
-from kernel_sources import NAME, READ, lowered
+from dialects.operands import Contraction, EpilogueStep, Operand, Product, check_contraction
+from kernel_sources import NAME, READ, lowered, whole_pipeline
 from lowering.attributes import contraction_of
 from lowering.builder import KernelSource, dense, source_text
 from lowering.ir import context, functions, parse_module
@@ -297,3 +298,103 @@ def test_the_builder_refuses_signs_that_ir_cannot_say(operand: Contraction) -> N
     """Integers are signless there: what came back would be another kernel."""
     with pytest.raises(Error, match="only a and b can be unsigned"):
         read_back(operand)
+
+
+TWO = """
+  %zero = arith.constant 0.0 : f32
+  %izero = arith.constant 0 : i32
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %m = tensor.dim %a, %c0 : tensor<?x?xf16>
+  %n = tensor.dim %b, %c1 : tensor<?x?xf16>
+  %e = tensor.empty(%m, %n) : tensor<?x?xf32>
+  %ie = tensor.empty(%m, %n) : tensor<?x?xi32>
+  %init = linalg.fill ins(%zero : f32) outs(%e : tensor<?x?xf32>) -> tensor<?x?xf32>
+  %iinit = linalg.fill ins(%izero : i32) outs(%ie : tensor<?x?xi32>) -> tensor<?x?xi32>
+  %0 = linalg.matmul ins(%a, %b : tensor<?x?xf16>, tensor<?x?xf16>)
+       outs(%init : tensor<?x?xf32>) -> tensor<?x?xf32>
+  %1 = linalg.matmul ins(%p, %q : tensor<?x?xi8>, tensor<?x?xi8>)
+       outs(%iinit : tensor<?x?xi32>) -> tensor<?x?xi32>
+  %2 = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel", "parallel"]}
+       ins(%0, %1 : tensor<?x?xf32>, tensor<?x?xi32>) outs(%e : tensor<?x?xf32>) {
+  ^bb0(%x: f32, %y: i32, %old: f32):
+    %w = arith.sitofp %y : i32 to f32
+    %s = arith.addf %x, %w : f32
+    linalg.yield %s : f32
+  } -> tensor<?x?xf32>
+  %3 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+       ins(%2 : tensor<?x?xf32>) outs(%e : tensor<?x?xf32>) {
+  ^bb0(%x: f32, %old: f32):
+    %s = arith.maximumf %x, %zero : f32
+    linalg.yield %s : f32
+  } -> tensor<?x?xf32>
+  return %3 : tensor<?x?xf32>"""
+
+
+def two_products(body: str = TWO) -> str:
+    """A kernel of two products in types of their own, and a step after their sum."""
+    arguments = (
+        "%a: tensor<?x?xf16>, %b: tensor<?x?xf16>, "
+        '%p: tensor<?x?xi8> {xpu.name = "p"}, %q: tensor<?x?xi8>'
+    )
+    return (
+        "#id = affine_map<(m, n) -> (m, n)>\n"
+        f"func.func @two({arguments}) -> tensor<?x?xf32> attributes {{xpu.kernel, "
+        'xpu.dims = ["M", "N", "K"], xpu.instantiate = [{m = 4, n = 4, k = 4, thread_m = 2, '
+        f"thread_n = 2}}]}} {{{body}\n}}"
+    )
+
+
+def test_two_products_are_read_in_the_order_of_the_arguments() -> None:
+    text = lowered(two_products(), READ)
+    found = (
+        'more = [{a = {dims = ["M", "K"], name = "p", type = "i8"}, accumulator = "i32", '
+        'b = {dims = ["K", "N"], name = "b1", type = "i8"}}]'
+    )
+    assert found in text
+    assert 'a = "f16", acc = "f32"' in text
+    assert 'a = "i8", acc = "i32"' in text
+
+
+@pytest.mark.parametrize("target", ["cpu", "vulkan", "cuda:sm_90a", "rocm:gfx1100"])
+def test_no_template_has_more_than_one_product(target: str) -> None:
+    """Refused by name, with the form that works."""
+    with pytest.raises(UnsupportedError, match="has 2: write it in cooperative-matrix IR"):
+        lowered(two_products(), whole_pipeline(target))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("outs(%iinit :", "outs(%ie :", "a further product must start at zero"),
+        ("arith.addf %x, %w", "arith.mulf %x, %w", "adds the second, converted, to the first"),
+        ("arith.addf %x, %w", "arith.addf %w, %w", "adds the second, converted, to the first"),
+        ("ins(%0, %1 :", "ins(%0, %ie :", "must be an argument or a product|no contraction|tensor"),
+    ],
+)
+def test_other_sums_of_products_are_refused(old: str, new: str, message: str) -> None:
+    with pytest.raises(UnsupportedError, match=message):
+        lowered(two_products(TWO.replace(old, new)), READ)
+
+
+def test_the_builder_writes_one_product() -> None:
+    further = Product(
+        a=Operand(name="p", type="i8", dims=("M", "K")),
+        b=Operand(name="q", type="i8", dims=("K", "N")),
+        accumulator="i32",
+    )
+    both = replace(dense("f16"), more=(further,))
+    declared = Declarations(dims=both.dims)
+    with pytest.raises(UnsupportedError, match="the builder writes one product, found 2"):
+        source_text([KernelSource(name="f", contraction=both, declarations=declared)])
+
+
+def test_a_product_after_the_epilogue_is_refused() -> None:
+    body = TWO.replace("ins(%0, %1 :", "ins(%3, %1 :")
+    first, second = body.split("  %2 = ")
+    joined, step = second.split("  %3 = ")
+    step, tail = step.split("  return")
+    moved = step.replace("ins(%2 :", "ins(%0 :")
+    text = f"{first}  %3 = {moved}  %2 = {joined}  return{tail.replace('%3', '%2')}"
+    with pytest.raises(UnsupportedError, match="further products are added before the epilogue"):
+        lowered(two_products(text), READ)

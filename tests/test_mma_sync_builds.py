@@ -11,11 +11,10 @@ import pytest
 from dialects.errors import UnsupportedError
 from dialects.member import Tile
 from dialects.operands import Contraction
-from kernel_sources import built, code_of, records, source
+from kernel_sources import built, code_of, records, source, tile_body
 from lowering.artifacts.ptx import read_ptx
 from lowering.builder import dense
 from lowering.target import parse_target
-from lowering.tiles import body_named
 
 SMALL = Tile(m=32, n=64, k=64, waves_m=1, waves_n=2, stages=2)
 DEEP = Tile(m=64, n=64, k=32, waves_m=2, waves_n=2, stages=3)
@@ -41,7 +40,7 @@ def test_the_artifact_holds_what_was_emitted(
     (record,) = records(build)
     code = code_of(build, record)
     reading = read_ptx(code)
-    emitted = body_named("mma_sync").emit("gemm", contraction, tile, parse_target(f"cuda:{isa}"))
+    emitted = tile_body("mma_sync").emit("gemm", contraction, tile, parse_target(f"cuda:{isa}"))
     assert (reading.target, reading.version) == (isa, version)
     assert emitted.ptx_version is not None
     assert version >= emitted.ptx_version
@@ -71,7 +70,7 @@ def test_bodies_for_every_alignment(compile_cache: Path) -> None:
 def test_a_narrow_sum_is_rounded_once() -> None:
     """f16 sums are kept in f32, so that is the instruction; where none exists, none is made up."""
     target = parse_target("cuda:sm_80")
-    emitted = body_named("mma_sync").emit("gemm", dense("f16", "f16"), DEEP, target)
+    emitted = tile_body("mma_sync").emit("gemm", dense("f16", "f16"), DEEP, target)
     (group,) = emitted.groups
     assert (group.acc, group.instruction) == ("f16", "mma.sync.m16n8k16.f32.f16")
     assert group.reason.endswith(", rounded to f16 once")

@@ -12,7 +12,7 @@ import pytest
 
 from dialects.manifest import KernelEntry
 from dialects.member import Problem
-from dialects.operands import Contraction, EpilogueStep, Operand
+from dialects.operands import Contraction, EpilogueStep, Operand, Product
 from records import KERNEL, RECORD
 from runtime.arrays import host_memory
 from runtime.device import Device
@@ -42,6 +42,16 @@ def contraction(a: str = "f32", acc: str = "f32", c: str = "f32", **changes: Any
 
 BIAS = Operand(name="bias", type="f32", dims=("N",))
 RELU = (EpilogueStep(op="add", operand="bias"), EpilogueStep(op="max", constant=0.0))
+BYTES = Product(
+    a=Operand(name="ai", type="i8", dims=("M", "K")),
+    b=Operand(name="bi", type="i8", dims=("N", "K")),
+    accumulator="i32",
+)
+HALVES = Product(
+    a=Operand(name="ah", type="f16", dims=("M", "K")),
+    b=Operand(name="bh", type="f16", dims=("K", "N")),
+    accumulator="f16",
+)
 LINEAR = {
     "f32": contraction(),
     "f16 operands": contraction("f16"),
@@ -52,6 +62,8 @@ LINEAR = {
         a=Operand(name="a", type="f32", dims=("K", "M")),
         b=Operand(name="b", type="f32", dims=("N", "K")),
     ),
+    "two products": contraction(more=(BYTES,)),
+    "added to by two products": contraction(more=(BYTES,), accumulate=True),
     "batch": replace(
         contraction(),
         batch="B",
@@ -64,6 +76,8 @@ OTHERS = {
     "f16 result": contraction("f16", "f32", "f16"),
     "bf16 result": contraction("bf16", "f32", "bf16"),
     "f16 accumulator": contraction("f16", "f16", "f16"),
+    "a narrow product more": contraction(more=(BYTES, HALVES)),
+    "two products, bias and relu": contraction(more=(BYTES,), extras=(BIAS,), epilogue=RELU),
     "bias and relu": contraction(extras=(BIAS,), epilogue=RELU),
 }
 ALL = LINEAR | OTHERS
@@ -85,6 +99,10 @@ def right(what: Contraction, host: dict[str, np.ndarray]) -> np.ndarray:
     a = a.swapaxes(-1, -2) if what.transposed_a else a
     b = b.swapaxes(-1, -2) if what.transposed_b else b
     value = a @ b
+    if what.more:
+        value = value + host["ai"].astype(np.float64) @ host["bi"].astype(np.float64).T
+    if len(what.more) > 1:
+        value = value + host["ah"].astype(np.float64) @ host["bh"].astype(np.float64)
     if what.accumulate:
         value = value + host["c"]
     if what.epilogue:
@@ -169,6 +187,19 @@ def test_freivalds_is_exact(k: int) -> None:
     assert oracle.sample(got) is None
     got[20, 20] += 1
     assert oracle.sample(got) is not None
+
+
+def test_each_product_counts() -> None:
+    """An element of one operand of one product, and the check fails."""
+    what = contraction(more=(BYTES,))
+    host = operands(what)
+    oracle = Oracle(what, host)
+    for name in ("a", "b", "ai", "bi"):
+        changed = {n: h.copy() for n, h in host.items()}
+        changed[name][3, 5] += 1
+        got = right(what, changed)
+        assert oracle.compare(got) is not None
+        assert oracle.sample(got) is not None
 
 
 def test_no_rows_or_columns() -> None:

@@ -10,6 +10,7 @@ from dialects.declarations import Declarations
 from dialects.errors import UnsupportedError
 from dialects.member import Member, Problem, Tile
 from dialects.operands import EpilogueStep
+from facts_files import FOLDER
 from lowering.build import BuildOptions, build
 from lowering.builder import KernelSource, dense, source_text
 from lowering.compile import CompileOptions
@@ -91,6 +92,9 @@ def test_what_no_body_takes_is_refused_by_name(target: str) -> None:
         )
 
 
+LISTED = str(FOLDER / "vulkan-h200.json")
+
+
 @pytest.mark.parametrize(
     ("target", "native"),
     [
@@ -110,4 +114,30 @@ def test_tier_table(target: str, native: set[tuple[str, str]]) -> None:
     assert found <= native | {("u8", "i32")}
     for row in rows:
         assert (row.refused is None) == bool(row.bodies)
-        assert row.refused is None or row.operand in row.refused
+        assert row.refused is None or (row.operand in row.refused and "f16 holds" in row.refused)
+        assert row.demoted is None or (row.tier, bool(row.bodies)) == ("native", True)
+
+
+@pytest.mark.parametrize(
+    ("target", "types", "bodies", "coop_tiles"),
+    [
+        (LISTED, ("f16", "f32"), "native", ("16x16x16", "16x8x16", "16x8x8")),
+        (LISTED, ("bf16", "f32"), "gpu.mma_matrix has no bf16 operand", ()),
+        (LISTED, ("i8", "i32"), "native", ("16x16x32", "16x8x32")),
+        (LISTED, ("u8", "i32"), "native", ("16x16x32", "16x8x32")),
+        ("cuda:sm_80", ("f16", "f16"), "", ("16x16x16", "32x8x16", "8x32x16")),
+        ("cuda:sm_80", ("u8", "i32"), "", ("16x16x16", "32x8x16", "8x32x16")),
+        ("cuda:sm_80", ("f32", "f32"), "", ()),
+    ],
+)
+def test_tier_table_says_what_is_native_in_which_form(
+    target: str, types: tuple[str, str], bodies: str, coop_tiles: tuple[str, ...]
+) -> None:
+    """What is listed and not built says why; the second form has shapes of its own."""
+    rows = tier_rows(parse_target(target))
+    (row,) = [r for r in rows if (r.operand, r.accumulator) == types]
+    assert row.coop_tiles == coop_tiles
+    if bodies == "native":
+        assert (row.tier, row.demoted) == ("native", None)
+    else:
+        assert bodies in (row.demoted or "")

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from dialects.member import Tile
 from dialects.operands import Contraction, EpilogueStep, Operand
-from kernel_sources import built, code_of, records, source
+from kernel_sources import built, code_of, records, source, tile_body
 from lowering.builder import dense
 from lowering.target import parse_target
-from lowering.tiles import body_named
 from lowering.tiles.raster import TileOrder
 from lowering.tiles.wgmma_store import CHUNK_ROWS, StagedStore
 from word_machine import WordMachine
@@ -31,7 +30,7 @@ EIGHT_BIT = dense("i8", "i32", transposed_b=True)
 
 def refusal(name: str, contraction: Contraction = PLAIN, tile: Tile = TILE) -> str:
     """What a body says of a member; empty when it takes it."""
-    return body_named(name).refusal(contraction, tile, HOPPER) or ""
+    return tile_body(name).refusal(contraction, tile, HOPPER) or ""
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -63,7 +62,7 @@ def test_a_member_that_cannot_be_built_is_refused_by_name(
 @pytest.mark.parametrize("name", NAMES)
 def test_another_isa_is_refused(name: str, target: str) -> None:
     isa = target.partition(":")[2]
-    said = body_named(name).refusal(PLAIN, TILE, parse_target(target))
+    said = tile_body(name).refusal(PLAIN, TILE, parse_target(target))
     assert said == f"{name} is for sm_90a, the target is {isa}"
 
 

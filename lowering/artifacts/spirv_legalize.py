@@ -4,7 +4,8 @@ IREE 3.13 names 1.3 in modules that use what came with 1.4 (``NoSignedWrap``, en
 every global), and declares cooperative matrices without the Vulkan memory model that
 SPV_KHR_cooperative_matrix demands. Under that model an access to workgroup memory is private unless
 it says otherwise, so each one gains ``NonPrivatePointer``, and each barrier makes writes available
-and visible (SPIR-V 1.6, section 2.18).
+and visible (SPIR-V 1.6, section 2.18). A product of signed 8-bit operands leaves its sum unsigned,
+which is another config than the one that drivers list, and wrong on some: the sum becomes signed.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 
-from .spirv import spirv_instructions, spirv_words
+from .spirv import COOPERATIVE_MULTIPLY_ADD, spirv_instructions, spirv_words
 
 _EXTENSION, _MEMORY_MODEL, _CAPABILITY = 10, 14, 17
 _TYPE_POINTER, _CONSTANT, _FUNCTION, _VARIABLE = 32, 43, 54, 59
@@ -24,10 +25,11 @@ _COOPERATIVE_MATRIX, _VULKAN_MODEL_CAPABILITY = 6022, 5345
 _VULKAN_MODEL = 3
 _WORKGROUP = 4
 _NON_PRIVATE = 0x20
+_A_OR_B_SIGNED, _SUM_SIGNED = 0x1 | 0x2, 0x4 | 0x8  # Cooperative Matrix Operands, section 3.59
 _MAKE_AVAILABLE_VISIBLE = 0x2000 | 0x4000
 
 Instruction = tuple[int, tuple[int, ...]]
-REVISION = 1  # part of the compile cache's key: raise it when the amended code changes
+REVISION = 2  # part of the compile cache's key: raise it when the amended code changes
 
 
 def legalize_spirv(code: bytes, *, where: str) -> bytes:
@@ -82,6 +84,8 @@ class _VulkanModel:
         if op == _CONTROL_BARRIER:
             return op, (a[0], a[1], self._visible(a[2]))
         # (opcode, operand that is the pointer, operands before the memory operands)
+        if op == COOPERATIVE_MULTIPLY_ADD and len(a) > 5 and a[5] & _A_OR_B_SIGNED:
+            return op, (*a[:5], a[5] | _SUM_SIGNED)
         for access, pointer, fixed in (
             (_LOAD, 2, 3),
             (_STORE, 0, 2),

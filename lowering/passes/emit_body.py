@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import ClassVar
 
 from dialects.codec import encode
@@ -13,10 +14,11 @@ from dialects.manifest import Needs
 from .. import attributes
 from ..access import derive_access
 from ..candidate import CandidateInfo
+from ..coop_source import read_coop_source
 from ..ir import functions, location, mlir, parse_module, symbol, to_attribute
 from ..pipeline import Report
 from ..target import Target, module_attributes, parse_target, with_wave
-from ..tiles import body_named
+from ..tiles import FragmentsBody, body_named, refusal_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,11 +52,18 @@ class EmitBody:
         tile = attributes.tile_of(function, where=where)
         kernel = attributes.text_of(function, "family", where=where)
         body = body_named(attributes.text_of(function, "body", where=where), where=where)
-        refusal = body.refusal(contraction, tile, target)
+        if isinstance(body, FragmentsBody):
+            source = read_coop_source(function, contraction, declared.wave_width)
+            groups = attributes.groups_of(function, where=where)
+            refusal = body.refusal(source, groups, tile, target)
+            emit = partial(body.emit, kernel, source, groups)
+        else:
+            refusal = refusal_of(body, contraction, tile, target)
+            emit = partial(body.emit, kernel, contraction)
         if target.backend not in body.backends or refusal is not None:
             why = refusal or f"body {body.name} does not serve {target.backend}"
             raise UnsupportedError(f"kernel '{kernel}': member {tile.name}: {why}", where=where)
-        emitted = body.emit(kernel, contraction, tile, target)
+        emitted = emit(tile, target)
         head = module_attributes(target, ptx_version=emitted.ptx_version)
         text = f"module attributes {{{head}}} {{\n{emitted.text}\n}}"
         parsed = parse_module(text, f"{where}: body {body.name}", function.context)

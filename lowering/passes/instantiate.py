@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar
 
 from dialects.declarations import Hold, check_requires
 from dialects.errors import Error, UnsupportedError, UsageError
-from dialects.member import Member
+from dialects.member import Member, Tile
 from dialects.operands import TIERS, Contraction
 
 from .. import attributes
+from ..coop_source import is_coop, read_coop_source
 from ..ir import functions, location, mlir, symbol, to_attribute
 from ..pipeline import Report, Unlowered
 from ..target import Target, parse_target, with_wave
-from ..tiles import BODIES, TileBody, body_named
+from ..tiles import BODIES, FRAGMENT_BODIES, Body, body_named, refusal_of
+
+Refusal = Callable[[Tile, Target], str | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +55,7 @@ class Instantiate:
         if self.body:
             body_named(self.body)
 
-    def _asks_for(self, body: TileBody) -> bool:
+    def _asks_for(self, body: Body) -> bool:
         return self.tier in ("", body.tier) and self.body in ("", body.name)
 
     def _expand(self, function: mlir.Operation, target: Target, where: str, report: Report) -> None:
@@ -58,13 +63,14 @@ class Instantiate:
         contraction = attributes.contraction_of(function, where=where)
         target = with_wave(target, declared.wave_width, where=where)
         kernel = symbol(function)
+        offers = _offers(function, contraction, declared.wave_width, where)
         made: set[str] = set()
         reasons: list[str] = []
         for member in declared.members:
             if not member.allows(target.backend):
                 continue
             check_requires(declared.requires, member, target.backend, target.wave, where=where)
-            bodies, refusals = self._bodies(member, contraction, target, where)
+            bodies, refusals = self._bodies(member, offers, target, where)
             for body in bodies:
                 name = f"{kernel}__{member.name}__{body.name}"
                 if name not in made:  # entries may meet in one tile and body
@@ -84,23 +90,27 @@ class Instantiate:
         function.erase()
 
     def _bodies(
-        self, member: Member, contraction: Contraction, target: Target, where: str
-    ) -> tuple[list[TileBody], list[str]]:
+        self, member: Member, offers: list[tuple[Body, Refusal]], target: Target, where: str
+    ) -> tuple[list[Body], list[str]]:
         """The bodies that serve a member, and why the others do not.
 
         Raises:
             UnsupportedError: the member names its body, and that one cannot serve it.
         """
         only = body_named(member.body, where=where) if member.body is not None else None
-        bodies: list[TileBody] = []
+        backends: set[str] = set()
+        bodies: list[Body] = []
         refusals: list[str] = []
-        for body in BODIES:
-            if target.backend not in body.backends or member.body not in (None, body.name):
+        for body, refuse in offers:
+            if member.body not in (None, body.name):
+                continue
+            if target.backend not in body.backends:
+                backends.update(body.backends)
                 continue
             if not self._asks_for(body):
                 refusals.append(f"{body.name} was not asked for")
                 continue
-            refusal = body.refusal(contraction, member.tile, target)
+            refusal = refuse(member.tile, target)
             if refusal is None:
                 bodies.append(body)
             else:
@@ -108,10 +118,10 @@ class Instantiate:
         if only is not None and not bodies and self._asks_for(only):
             why = refusals[0] if refusals else f"body {only.name} does not serve {target.backend}"
             raise UnsupportedError(f"member {member.name}: {why}", where=where)
-        return bodies, refusals or ["no body serves it"]
+        return bodies, refusals or [f"no body serves it, there are some for {sorted(backends)}"]
 
     def _clone(
-        self, function: mlir.Operation, name: str, kernel: str, member: Member, body: TileBody
+        self, function: mlir.Operation, name: str, kernel: str, member: Member, body: Body
     ) -> None:
         copy = function.clone(mlir.InsertionPoint(function))
         copy.attributes["sym_name"] = to_attribute(name)
@@ -130,3 +140,14 @@ def _unlowered(holds: tuple[Hold, ...], backend: str) -> Hold | None:
         if hold.cause == "unlowered" and whole:
             return hold
     return None
+
+
+def _offers(
+    function: mlir.Operation, contraction: Contraction, wave: int | None, where: str
+) -> list[tuple[Body, Refusal]]:
+    """The bodies for the form that a kernel is written in, and how each refuses."""
+    if not is_coop(function):
+        return [(body, partial(refusal_of, body, contraction)) for body in BODIES]
+    source = read_coop_source(function, contraction, wave)
+    groups = attributes.groups_of(function, where=where)
+    return [(body, partial(body.refusal, source, groups)) for body in FRAGMENT_BODIES]

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from dialects.grouping import select_tiers
 from dialects.operands import Contraction, OperandGroup
 
 from .. import attributes
-from ..instructions import native_instruction
+from ..contractions import linalg_groups
+from ..instructions import matrices
 from ..ir import functions, location, mlir
 from ..pipeline import Report
 from ..target import Target, parse_target
@@ -16,11 +18,12 @@ from ..target import Target, parse_target
 
 @dataclass(frozen=True, kw_only=True)
 class SelectTier:
-    """Give each operand group the tier its types have on the target.
+    """Give each operand group the tier that its types and shapes have on the target.
 
-    ``xpu.contraction = {a = {type = "f16"}, ...}`` on a GPU with matrix cores for it gains
-    ``xpu.groups = [{a = "f16", b = "f16", acc = "f32", tier = "native", shape = [...], ...}]``
-    and on ``cpu`` the same with ``tier = "software"``.
+    ``xpu.tile_groups = [{multiplies = [{a = "f16", b = "f16", acc = "f32"}]}]`` on
+    ``cuda:sm_89`` gains ``xpu.groups = [{a = "f16", b = "f16", acc = "f32", tier = "native",
+    shape = [...], ...}]`` and on ``cpu`` the same with ``tier = "software"``. A group of several
+    products is native only when all are.
     """
 
     name: ClassVar[str] = "select-tier"
@@ -30,28 +33,18 @@ class SelectTier:
     def run(self, module: mlir.Operation, report: Report) -> None:
         target = self.resolved or parse_target(self.target)
         for function in functions(module):
-            if "xpu.contraction" not in function.attributes:
+            if "xpu.tile_groups" not in function.attributes:
                 continue
             where = location(function, report.source)
-            contraction = attributes.contraction_of(function, where=where)
-            group = classify(contraction, target)
-            attributes.put(function, "groups", [group])
-            report.note(f"{contraction.signature} on {target.name}: {group.tier}, {group.reason}")
+            tiled = attributes.tile_groups_of(function, where=where)
+            groups = [g for rows in select_tiers(tiled, matrices(target)) for g in rows]
+            attributes.put(function, "groups", groups)
+            for group, multiply in zip(
+                groups, (m for t in tiled for m in t.multiplies), strict=True
+            ):
+                report.note(f"{multiply.text} on {target.name}: {group.tier}, {group.reason}")
 
 
 def classify(contraction: Contraction, target: Target) -> OperandGroup:
     """The group of a contraction, native when the target lists an instruction for its types."""
-    a, b, acc = contraction.a.type, contraction.b.type, contraction.accumulator
-    instruction = native_instruction(target, a, b, acc)
-    if instruction is None:
-        reason = f"no matrix instruction for {contraction.signature}"
-        return OperandGroup(a=a, b=b, acc=acc, tier="software", reason=reason)
-    return OperandGroup(
-        a=a,
-        b=b,
-        acc=acc,
-        shape=instruction.shape,
-        tier="native",
-        instruction=instruction.name,
-        reason=f"the target lists {instruction.name}",
-    )
+    return select_tiers(linalg_groups(contraction), matrices(target))[0][0]

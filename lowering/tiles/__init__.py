@@ -1,10 +1,14 @@
 """Kernel bodies, in the order of the untimed default: what should be fastest comes first."""
 
 from dialects.errors import UnsupportedError
+from dialects.member import Tile
+from dialects.operands import Contraction
 
+from ..target import Target
 from .body import Emitted, TileBody
 from .coop_matrix import CoopMatrixBody, CoopMatrixNarrowBody
 from .cpu_mmt4d import CpuMmt4dBody
+from .fragments import FragmentsBody, FragmentsSoftwareBody
 from .mfma import MfmaBody, MfmaNarrowBody
 from .mma_sync import MmaSyncBody, MmaSyncNarrowBody, MmaSyncWordsBody
 from .software import SoftwareBody
@@ -12,7 +16,18 @@ from .tma_wgmma import TmaWgmmaBody, TmaWgmmaPairBody
 from .wgmma import WgmmaBody
 from .wmma import WmmaBody, WmmaNarrowBody
 
-__all__ = ["BODIES", "Emitted", "TileBody", "body_named"]
+__all__ = [
+    "BODIES",
+    "FRAGMENT_BODIES",
+    "Body",
+    "Emitted",
+    "FragmentsBody",
+    "TileBody",
+    "body_named",
+    "refusal_of",
+]
+
+Body = TileBody | FragmentsBody
 
 BODIES: tuple[TileBody, ...] = (
     TmaWgmmaBody(),
@@ -31,15 +46,28 @@ BODIES: tuple[TileBody, ...] = (
     CpuMmt4dBody(),
 )
 
+# of kernels in cooperative-matrix IR, which the bodies above cannot serve
+FRAGMENT_BODIES: tuple[FragmentsBody, ...] = (FragmentsBody(), FragmentsSoftwareBody())
 
-def body_named(name: str, *, where: str | None = None) -> TileBody:
+
+def body_named(name: str, *, where: str | None = None) -> Body:
     """The body of that name.
 
     Raises:
         UnsupportedError: an unknown name, with the names that work.
     """
-    for body in BODIES:
+    for body in (*BODIES, *FRAGMENT_BODIES):
         if body.name == name:
             return body
-    names = ", ".join(b.name for b in BODIES)
+    names = ", ".join(b.name for b in (*BODIES, *FRAGMENT_BODIES))
     raise UnsupportedError(f"body '{name}' is not one of {names}", where=where)
+
+
+def refusal_of(body: TileBody, contraction: Contraction, tile: Tile, target: Target) -> str | None:
+    """Why a template body cannot serve, or None: none of them has more than one product."""
+    if contraction.more:
+        return (
+            f"{body.name} multiplies one pair of operands, the kernel has "
+            f"{len(contraction.products)}: write it in cooperative-matrix IR"
+        )
+    return body.refusal(contraction, tile, target)

@@ -55,5 +55,5 @@ def refused_types(contraction: Contraction, body: str) -> str | None:
     """Why a body without 8-bit floats cannot take the operands, or None when it can."""
     for operand in contraction.operands:
         if operand.type.startswith("f8"):
-            return f"{body} has no {operand.type} ('{operand.name}')"
+            return f"{body} has no {operand.type} ('{operand.name}'): f16 holds its values exactly"
     return None

@@ -5,7 +5,7 @@
 // CHECK-LABEL: func.func @named
 // CHECK-SAME:    xpu.contraction = {a = {dims = ["M", "K"], name = "a", type = "f16"}, accumulate = false, accumulator = "f32",
 // CHECK-SAME:      b = {dims = ["K", "N"], name = "b", type = "f16"}, c = {dims = ["M", "N"], name = "c", type = "f32"},
-// CHECK-SAME:      epilogue = [], extras = [], k = "K", m = "M", n = "N"}
+// CHECK-SAME:      epilogue = [], extras = [], k = "K", m = "M", more = [], n = "N"}
 func.func @named(%a: tensor<?x?xf16>, %b: tensor<?x?xf16>) -> tensor<?x?xf32>
     attributes {xpu.kernel, xpu.dims = ["M", "N", "K"]} {
   %c0 = arith.constant 0 : index
