@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import prod
+from math import lcm, prod
 
+from .block_formats import block_format
 from .errors import LaunchRefused
 from .expressions import Expression, ceildiv
 from .facts import STORAGE_FEATURES, DeviceFacts
@@ -141,27 +142,38 @@ def _feature(case: Case) -> Refusal | None:
 
 
 def _alignment(case: Case) -> Refusal | None:
-    """Sizes and strides that a body's copies need in whole units, all in elements."""
-    if case.problem is None or not case.record.needs.alignment:
+    """Sizes and strides that a body's copies need in whole units, all in stored elements."""
+    needs = alignment_needs(case.kernel, case.record)
+    if case.problem is None or not needs:
         return None
     strides = case.strides
     if strides is None:
         strides = dense_strides(case.kernel, case.problem)
     found = {**case.problem.values(), **strides}
-    for name, need in case.record.needs.alignment.items():
+    for name, need in needs.items():
         if found.get(name, 0) % need:
             text = f"{name} = {found[name]} is no multiple of {need}"
             return _refuse("alignment", need, found[name], text)
     return None
 
 
+def alignment_needs(kernel: KernelEntry, record: Record) -> dict[str, int]:
+    """What sizes and strides must be multiples of: the body's own needs, and whole blocks."""
+    needs = dict(record.needs.alignment or {})
+    for operand in kernel.contraction.operands:
+        if operand.source is not None:
+            elements = block_format(operand.source).elements
+            needs[operand.dims[-1]] = lcm(elements, needs.get(operand.dims[-1], 1))
+    return needs
+
+
 def dense_strides(kernel: KernelEntry, problem: Problem) -> dict[str, int]:
-    """The outer strides of contiguous operands by name, in elements."""
+    """The outer strides of contiguous operands by name, in stored elements."""
     values = problem.values()
     return {
         f"{argument.name}.{axis}": stride
         for argument in kernel.args
-        for axis, stride in enumerate(contiguous_strides([values[d] for d in argument.dims]))
+        for axis, stride in enumerate(contiguous_strides(argument.stored_shape(values)))
     }
 
 
@@ -182,8 +194,7 @@ def _memory(case: Case) -> Refusal | None:
         return None
     values = case.problem.values()
     sizes = {
-        a.name: prod(values[d] for d in a.dims) * element_type(a.type).bytes
-        for a in case.kernel.args
+        a.name: prod(a.stored_shape(values)) * element_type(a.type).bytes for a in case.kernel.args
     }
     if case.record.workspace:
         sizes["workspace"] = Expression(case.record.workspace).evaluate(values)
@@ -203,7 +214,7 @@ def _index(case: Case) -> Refusal | None:
         return None
     values = case.problem.values()
     for argument in case.kernel.args:
-        need = prod(values[d] for d in argument.dims)
+        need = prod(argument.stored_shape(values))
         if need > INDEX_LIMIT:
             text = f"{argument.name} has {need} elements > {INDEX_LIMIT}"
             return _refuse("index", need, INDEX_LIMIT, text)

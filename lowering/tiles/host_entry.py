@@ -59,7 +59,7 @@ class HostFunction:
     def operand(self, operand: Operand, *, consume: bool = False) -> Tensor:
         """An operand as a buffer argument of exactly the span that its sizes and strides give."""
         count = self.values.span(self.ir, operand)
-        return self.buffer(operand.name, storage_type(operand.type), count, consume=consume)
+        return self.buffer(operand.name, storage_type(operand.stored_type), count, consume=consume)
 
     def dispatch(
         self,

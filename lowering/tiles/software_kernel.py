@@ -1,0 +1,359 @@
+"""The device function of the software tile, one text for every GPU backend.
+
+Workgroup memory holds two tiles of A and two of B, as [k][m] and [k][n] in the compute type: while
+one is multiplied the next is loaded, and one barrier a tile is enough. A lane's rows and columns
+are groups of up to 16 bytes, a group of every lane side by side, so that each is one load and a
+wave reads without bank conflicts (CUTLASS, "Efficient GEMM in CUDA", warp and thread tiles).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dialects.member import Tile
+from dialects.operands import Contraction
+from dialects.types import element_type
+
+from .epilogue import compute_type, shaped
+from .gemm_store import store_element
+from .interface import SHARED, KernelValues, bind_buffer, constant_names, load_constants
+from .kernel_text import Index, KernelText
+from .operand_source import Fetched, OperandSource, Staging, bind_source, copied_contraction
+
+BUFFERS = 2
+GROUP_BYTES = 16  # one load from workgroup memory
+BANKS = 32  # of 4 bytes, on every GPU so far; any number would be right
+GRANULE = 4  # elements that a swizzle keeps together, so that groups stay whole
+PATCH = (4, 8)  # lanes of a wave's patch along M and N: each side is read once, by broadcast
+UNROLLED = 1024  # multiply-accumulates written out; a longer tile is a loop
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoftwareShape:
+    """How a workgroup divides its tile among its lanes."""
+
+    contraction: Contraction
+    tile: Tile
+    wide: bool
+
+    @property
+    def lanes(self) -> tuple[int, int]:
+        """Lanes along M and N."""
+        return self.tile.m // self.tile.thread_m, self.tile.n // self.tile.thread_n
+
+    @property
+    def threads(self) -> int:
+        """Lanes of a workgroup."""
+        return self.lanes[0] * self.lanes[1]
+
+    @property
+    def staging(self) -> tuple[Staging, Staging]:
+        """How A and B are copied."""
+        c, tile = self.contraction, self.tile
+        extents = {c.m: tile.m, c.n: tile.n, c.k: tile.k}
+        return copied_contraction(c, extents, self.threads, wide=self.wide)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Workgroup memory of both buffers of A and B."""
+        element = element_type(compute_type(self.contraction)).bytes
+        return BUFFERS * self.tile.k * (self.tile.m + self.tile.n) * element
+
+    @property
+    def unroll(self) -> int:
+        """K steps written out at a time: a divisor of k."""
+        tile = self.tile
+        most = max(1, UNROLLED // (tile.thread_m * tile.thread_n))
+        return next(u for u in range(min(tile.k, most), 0, -1) if tile.k % u == 0)
+
+
+class _Staged:
+    """One operand in workgroup memory: [buffer][k][width], columns swizzled by k.
+
+    An operand that is contiguous along K is written down a column by each lane. The columns of a
+    row are exchanged in granules, by an exclusive or with a number that differs for the runs of K
+    that one wave writes at a time, so that these hit different banks.
+    """
+
+    def __init__(self, ir: KernelText, staging: Staging, source: OperandSource, k: str) -> None:
+        self.ir, self.staging, self.source = ir, staging, source
+        self.k_inner = staging.operand.dims[-1] == k
+        self.width = staging.outer if self.k_inner else staging.extent
+        self.depth = staging.extent if self.k_inner else staging.outer
+
+    def allocate(self, type_name: str) -> None:
+        """The array itself; ``type_name`` is the compute type."""
+        element = element_type(type_name)
+        self.mlir, self.bytes = element.mlir, element.bytes
+        self.kind = f"memref<{BUFFERS * self.depth * self.width}x{self.mlir}, {SHARED}>"
+        self.name = self.ir.value(f"memref.alloc() : {self.kind}", "shared")
+
+    def group(self, thread: int) -> int:
+        """Elements of a lane's tile that lie side by side."""
+        most = GROUP_BYTES // self.bytes
+        return next(g for g in (4, 2, 1) if g <= most and thread % g == 0)
+
+    def column(self, k: Index, column: Index) -> Index:
+        """Where a column of row ``k`` is: granules of a power-of-two part of the row exchanged."""
+        ir, run = self.ir, self.source.run
+        if not self.k_inner or self.width % BANKS:
+            return column
+        step = max(GRANULE, BANKS * run // self.depth)
+        step = 1 << (step.bit_length() - 1)
+        turn = ir.rem(ir.div(k, run), max(1, BANKS // step))
+        return ir.xor(column, ir.mul(turn, step))
+
+    def place(self, k: Index, column: Index, buffer: Index) -> str:
+        """The index of an element."""
+        ir = self.ir
+        row = ir.mul(ir.add(ir.mul(buffer, self.depth), k), self.width)
+        return ir.index(ir.add(row, column))
+
+    def load(self, k: Index, column: Index, buffer: Index, count: int) -> list[str]:
+        """``count`` neighbours, which the swizzle keeps together."""
+        ir = self.ir
+        at = self.place(k, self.column(k, column), buffer)
+        if count == 1:
+            return [ir.value(f"memref.load {self.name}[{at}] : {self.kind}")]
+        type_ = shaped(self.mlir, count)
+        # as a property, which the short form of the op cannot say: a load of fewer bytes otherwise
+        value = ir.value(
+            f'"vector.load"({self.name}, {at}) <{{alignment = {count * self.bytes} : i64}}>'
+            f" : ({self.kind}, index) -> {type_}"
+        )
+        return [
+            ir.value(f"vector.extract {value}[{i}] : {self.mlir} from {type_}")
+            for i in range(count)
+        ]
+
+    def store(self, k: Index, column: Index, buffer: Index, values: list[str]) -> None:
+        """One run, from (k, column) on along the operand's contiguous axis."""
+        ir = self.ir
+        if self.k_inner:
+            place = self.column(k, column)
+            for i, value in enumerate(values):
+                at = self.place(ir.add(k, i), place, buffer)
+                ir.emit(f"memref.store {value}, {self.name}[{at}] : {self.kind}")
+            return
+        group = self.group(len(values))
+        type_ = shaped(self.mlir, group)
+        for first in range(0, len(values), group):
+            at = self.place(k, ir.add(column, first), buffer)
+            if group == 1:
+                ir.emit(f"memref.store {values[first]}, {self.name}[{at}] : {self.kind}")
+                continue
+            parts = ", ".join(values[first : first + group])
+            value = ir.value(f"vector.from_elements {parts} : {type_}")
+            ir.emit(
+                f'"vector.store"({value}, {self.name}, {at})'
+                f" <{{alignment = {group * self.bytes} : i64}}>"
+                f" : ({type_}, {self.kind}, index) -> ()"
+            )
+
+
+class SoftwareKernel:
+    """Emits the function: stage, multiply while the next tile loads, store."""
+
+    def __init__(self, shape: SoftwareShape, layout: str) -> None:
+        self.ir = KernelText()
+        self.shape, self.contraction, self.tile = shape, shape.contraction, shape.tile
+        self.type = compute_type(self.contraction)
+        self.mlir = element_type(self.type).mlir
+        ir, c = self.ir, self.contraction
+        self.values: KernelValues = load_constants(ir, constant_names(c), layout)
+        staged = [
+            _Staged(
+                ir,
+                staging,
+                bind_source(
+                    ir,
+                    staging,
+                    layout=layout,
+                    binding=binding,
+                    values=self.values,
+                    type_name=self.type,
+                ),
+                c.k,
+            )
+            for binding, staging in enumerate(shape.staging)
+        ]
+        self.buffers = {
+            o.name: bind_buffer(
+                ir,
+                layout=layout,
+                binding=2 + i,
+                type_name=o.type,
+                count=self.values.span(ir, o),
+                read_only=o is not c.c,
+            )
+            for i, o in enumerate((*c.extras, c.c))
+        }
+        column, row, self.batch = (
+            ir.value(f"hal.interface.workgroup.id[{axis}] : index", "wg") for axis in range(3)
+        )
+        self.row0, self.col0 = ir.mul(row, self.tile.m), ir.mul(column, self.tile.n)
+        self.lane = ir.value("gpu.thread_id x", "lane")
+        self.lane_m, self.lane_n = self._patch()
+        self.a, self.b = staged
+        self.a.allocate(self.type)
+        self.b.allocate(self.type)
+
+    def _patch(self) -> tuple[Index, Index]:
+        """A lane's place among the lanes: patches of 4 x 8 where they fit, else row by row."""
+        ir, (down, across) = self.ir, self.shape.lanes
+        if down % PATCH[0] or across % PATCH[1]:
+            return ir.div(self.lane, across), ir.rem(self.lane, across)
+        patch, inside = (f(self.lane, PATCH[0] * PATCH[1]) for f in (ir.div, ir.rem))
+        patches = across // PATCH[1]
+        return (
+            ir.add(ir.mul(ir.div(patch, patches), PATCH[0]), ir.div(inside, PATCH[1])),
+            ir.add(ir.mul(ir.rem(patch, patches), PATCH[1]), ir.rem(inside, PATCH[1])),
+        )
+
+    def text(self) -> str:
+        """The whole body."""
+        self._store(self._main_loop())
+        self.ir.emit("return")
+        return self.ir.text()
+
+    def _main_loop(self) -> list[str]:
+        """One barrier a tile: the other buffer is free once every lane has passed the last."""
+        ir, tile = self.ir, self.tile
+        size = self.values[self.contraction.k]
+        both = (self.a, self.b)
+        with ir.when(ir.less(0, size)):
+            for staged in both:
+                self._put(staged, self._fetch(staged, 0), 0)
+        ir.emit("gpu.barrier")
+
+        def k_tile(k0: str, accumulators: list[str]) -> list[str]:
+            buffer = ir.rem(ir.div(k0, tile.k), BUFFERS)
+            following = ir.add(k0, tile.k)
+            ahead = [(s, self._fetch(s, following)) for s in both]
+            result = self._multiply(buffer, accumulators)
+            other = ir.sub(BUFFERS - 1, buffer)
+            for staged, fetched in ahead:
+                self._put(staged, fetched, other)
+            ir.emit("gpu.barrier")
+            return result
+
+        zero = ir.constant(0, self.mlir)
+        count = tile.thread_m * tile.thread_n
+        return ir.carried_loop(0, size, tile.k, [zero] * count, self.mlir, k_tile)
+
+    def _unit(self, staged: _Staged, index: int) -> tuple[Index, Index, Index]:
+        """(run, outer, inner) of a lane's copy; lanes run along the contiguous axis."""
+        ir, staging = self.ir, staged.staging
+        across = staging.extent // staging.run
+        unit = ir.add(self.lane, index * self.shape.threads)
+        return unit, ir.div(unit, across), ir.mul(ir.rem(unit, across), staging.run)
+
+    def _fetch(self, staged: _Staged, k0: Index) -> list[Fetched]:
+        """This lane's runs of the tile at ``k0``."""
+        ir, c, staging = self.ir, self.contraction, staged.staging
+        origin = {c.m: self.row0, c.n: self.col0, c.k: k0}
+        *_, outer_dim, inner_dim = staging.operand.dims
+        runs = []
+        for index in range(staging.passes):
+            _, outer, inner = self._unit(staged, index)
+            where = (ir.add(origin[outer_dim], outer), ir.add(origin[inner_dim], inner))
+            inside = ir.both(
+                ir.less(where[0], self.values[outer_dim]),
+                ir.less(where[1], self.values[inner_dim]),
+            )
+            batch = [self.batch] if len(staging.operand.dims) == 3 else []
+            runs.append(staged.source.fetch([*batch, *where], inside))
+        return runs
+
+    def _put(self, staged: _Staged, runs: list[Fetched], buffer: Index) -> None:
+        ir, staging = self.ir, staged.staging
+        total = staging.extent * staging.outer // staging.run
+        for index, fetched in enumerate(runs):
+            unit, outer, inner = self._unit(staged, index)
+            k, column = (inner, outer) if staged.k_inner else (outer, inner)
+            values = staged.source.decode(fetched)
+            if (index + 1) * self.shape.threads > total:  # the last pass may be partial
+                with ir.when(ir.less(unit, total)):
+                    staged.store(k, column, buffer, values)
+            else:
+                staged.store(k, column, buffer, values)
+
+    def _places(self, staged: _Staged, lane: Index, lanes: int, thread: int) -> list[Index]:
+        """Where each group of a lane's rows or columns starts within the tile."""
+        ir, group = self.ir, staged.group(thread)
+        base = ir.mul(lane, group)
+        return [ir.add(base, start * lanes) for start in range(0, thread, group)]
+
+    def _rows(self) -> list[Index]:
+        return self._places(self.a, self.lane_m, self.shape.lanes[0], self.tile.thread_m)
+
+    def _columns(self) -> list[Index]:
+        return self._places(self.b, self.lane_n, self.shape.lanes[1], self.tile.thread_n)
+
+    def _multiply(self, buffer: Index, accumulators: list[str]) -> list[str]:
+        ir, step = self.ir, self.shape.unroll
+        rows, columns = self._rows(), self._columns()
+
+        def steps(k: Index, values: list[str]) -> list[str]:
+            for i in range(step):
+                values = self._step(ir.add(k, i), buffer, rows, columns, values)
+            return values
+
+        if step == self.tile.k:
+            return steps(0, accumulators)
+        return ir.carried_loop(0, self.tile.k, step, accumulators, self.mlir, steps)
+
+    def _step(
+        self,
+        k: Index,
+        buffer: Index,
+        rows: list[Index],
+        columns: list[Index],
+        accumulators: list[str],
+    ) -> list[str]:
+        """One column of A times one row of B."""
+        tile = self.tile
+        a = self._operand(self.a, k, buffer, rows, tile.thread_m)
+        b = self._operand(self.b, k, buffer, columns, tile.thread_n)
+        return [
+            multiply_add(self.ir, x, y, accumulators[i * tile.thread_n + j], self.type)
+            for i, x in enumerate(a)
+            for j, y in enumerate(b)
+        ]
+
+    def _operand(
+        self, staged: _Staged, k: Index, buffer: Index, places: list[Index], thread: int
+    ) -> list[str]:
+        group = staged.group(thread)
+        return [v for place in places for v in staged.load(k, place, buffer, group)]
+
+    def _store(self, accumulators: list[str]) -> None:
+        ir, c, tile = self.ir, self.contraction, self.tile
+        rows = _spread(ir, self._rows(), self.a.group(tile.thread_m))
+        columns = _spread(ir, self._columns(), self.b.group(tile.thread_n))
+        columns = [ir.add(self.col0, column) for column in columns]
+        within = [ir.less(column, self.values[c.n]) for column in columns]
+        for i, place in enumerate(rows):
+            row = ir.add(self.row0, place)
+            with ir.when(ir.less(row, self.values[c.m])):
+                for j, column in enumerate(columns):
+                    where = {c.m: row, c.n: column, **({c.batch: self.batch} if c.batch else {})}
+                    with ir.when(within[j]):
+                        value = accumulators[i * tile.thread_n + j]
+                        store_element(
+                            ir, c, value, self.values, self.buffers, where, current=self.type
+                        )
+
+
+def _spread(ir: KernelText, starts: list[Index], group: int) -> list[Index]:
+    """The places of all elements of groups that start there."""
+    return [ir.add(start, i) for start in starts for i in range(group)]
+
+
+def multiply_add(ir: KernelText, a: str, b: str, c: str, type_name: str) -> str:
+    """a * b + c, fused for floats: without an explicit fma the back ends emit none."""
+    element = element_type(type_name)
+    if element.kind == "float":
+        return ir.value(f"math.fma {a}, {b}, {c} : {element.mlir}")
+    product = ir.value(f"arith.muli {a}, {b} : {element.mlir}")
+    return ir.value(f"arith.addi {c}, {product} : {element.mlir}")
