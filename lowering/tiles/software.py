@@ -21,7 +21,7 @@ from ..target import Target
 from .body import Emitted, refused_types
 from .gemm_launch import gemm_executable, gemm_host, gemm_launch, gemm_layout
 from .operand_source import DECODED
-from .software_kernel import SoftwareKernel, SoftwareShape
+from .software_kernel import UNROLLED, UNROLLED_LATE, SoftwareKernel, SoftwareShape
 
 MAX_UNROLLED = 1024  # elements of a lane's tile, or staged by a lane: the text holds each of them
 STORAGE_FEATURES = {8: "b8", 16: "b16", 64: "b64"}  # storage widths a device may lack
@@ -53,7 +53,13 @@ class SoftwareBody:
 
     def emit(self, kernel: str, contraction: Contraction, tile: Tile, target: Target) -> Emitted:
         """See :class:`.body.TileBody`."""
-        shape = SoftwareShape(contraction=contraction, tile=tile, wide=self.wide)
+        late = target.backend == "vulkan"
+        shape = SoftwareShape(
+            contraction=contraction,
+            tile=tile,
+            wide=self.wide,
+            unrolled=UNROLLED_LATE if late else UNROLLED,
+        )
         layout = gemm_layout(contraction)
         block = (shape.threads, 1, 1)
         code = gemm_executable(

@@ -25,7 +25,8 @@ GROUP_BYTES = 16  # one load from workgroup memory
 BANKS = 32  # of 4 bytes, on every GPU so far; any number would be right
 GRANULE = 4  # elements that a swizzle keeps together, so that groups stay whole
 PATCH = (4, 8)  # lanes of a wave's patch along M and N: each side is read once, by broadcast
-UNROLLED = 1024  # multiply-accumulates written out; a longer tile is a loop
+UNROLLED = 1024  # multiply-accumulates of a lane written out; a longer tile is a loop
+UNROLLED_LATE = 256  # the same where the driver compiles while the application waits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +36,7 @@ class SoftwareShape:
     contraction: Contraction
     tile: Tile
     wide: bool
+    unrolled: int = UNROLLED
 
     @property
     def lanes(self) -> tuple[int, int]:
@@ -63,7 +65,7 @@ class SoftwareShape:
     def unroll(self) -> int:
         """K steps written out at a time: a divisor of k."""
         tile = self.tile
-        most = max(1, UNROLLED // (tile.thread_m * tile.thread_n))
+        most = max(1, self.unrolled // (tile.thread_m * tile.thread_n))
         return next(u for u in range(min(tile.k, most), 0, -1) if tile.k % u == 0)
 
 
