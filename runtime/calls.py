@@ -201,8 +201,9 @@ class KernelCall:
             for dim, size in zip(argument.dims, sizes_of(layout, argument), strict=True):
                 known, who = found.setdefault(dim, (size, argument.name))
                 if known != size:
+                    whole = f" in whole {argument.source} blocks" if argument.source else ""
                     raise OperandError(
-                        f"size {dim} is {size}, operand '{who}' has {known}",
+                        f"size {dim} is {size}{whole}, operand '{who}' has {known}",
                         where=f"kernel '{self._name}' operand '{argument.name}'",
                     )
         return problem(self._name, entry.dims, tuple(found[d][0] for d in entry.dims))

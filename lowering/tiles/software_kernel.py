@@ -14,16 +14,13 @@ from dialects.member import Tile
 from dialects.operands import Contraction
 from dialects.types import element_type
 
-from .epilogue import compute_type, shaped
+from .epilogue import compute_type
 from .gemm_store import store_element
-from .interface import SHARED, KernelValues, bind_buffer, constant_names, load_constants
+from .interface import KernelValues, bind_buffer, constant_names, load_constants
 from .kernel_text import Index, KernelText
-from .operand_source import Fetched, OperandSource, Staging, bind_source, copied_contraction
+from .operand_source import Fetched, Staging, bind_source, copied_contraction
+from .staged_operand import BUFFERS, StagedOperand, array_elements
 
-BUFFERS = 2
-GROUP_BYTES = 16  # one load from workgroup memory
-BANKS = 32  # of 4 bytes, on every GPU so far; any number would be right
-GRANULE = 4  # elements that a swizzle keeps together, so that groups stay whole
 PATCH = (4, 8)  # lanes of a wave's patch along M and N: each side is read once, by broadcast
 UNROLLED = 1024  # multiply-accumulates of a lane written out; a longer tile is a loop
 UNROLLED_LATE = 256  # the same where the driver compiles while the application waits
@@ -58,8 +55,8 @@ class SoftwareShape:
     @property
     def shared_bytes(self) -> int:
         """Workgroup memory of both buffers of A and B."""
-        element = element_type(compute_type(self.contraction)).bytes
-        return BUFFERS * self.tile.k * (self.tile.m + self.tile.n) * element
+        nbytes, tile = element_type(compute_type(self.contraction)).bytes, self.tile
+        return nbytes * sum(array_elements(tile.k, width, nbytes) for width in (tile.m, tile.n))
 
     @property
     def unroll(self) -> int:
@@ -67,90 +64,6 @@ class SoftwareShape:
         tile = self.tile
         most = max(1, self.unrolled // (tile.thread_m * tile.thread_n))
         return next(u for u in range(min(tile.k, most), 0, -1) if tile.k % u == 0)
-
-
-class _Staged:
-    """One operand in workgroup memory: [buffer][k][width], columns swizzled by k.
-
-    An operand that is contiguous along K is written down a column by each lane. The columns of a
-    row are exchanged in granules, by an exclusive or with a number that differs for the runs of K
-    that one wave writes at a time, so that these hit different banks.
-    """
-
-    def __init__(self, ir: KernelText, staging: Staging, source: OperandSource, k: str) -> None:
-        self.ir, self.staging, self.source = ir, staging, source
-        self.k_inner = staging.operand.dims[-1] == k
-        self.width = staging.outer if self.k_inner else staging.extent
-        self.depth = staging.extent if self.k_inner else staging.outer
-
-    def allocate(self, type_name: str) -> None:
-        """The array itself; ``type_name`` is the compute type."""
-        element = element_type(type_name)
-        self.mlir, self.bytes = element.mlir, element.bytes
-        self.kind = f"memref<{BUFFERS * self.depth * self.width}x{self.mlir}, {SHARED}>"
-        self.name = self.ir.value(f"memref.alloc() : {self.kind}", "shared")
-
-    def group(self, thread: int) -> int:
-        """Elements of a lane's tile that lie side by side."""
-        most = GROUP_BYTES // self.bytes
-        return next(g for g in (4, 2, 1) if g <= most and thread % g == 0)
-
-    def column(self, k: Index, column: Index) -> Index:
-        """Where a column of row ``k`` is: granules of a power-of-two part of the row exchanged."""
-        ir, run = self.ir, self.source.run
-        if not self.k_inner or self.width % BANKS:
-            return column
-        step = max(GRANULE, BANKS * run // self.depth)
-        step = 1 << (step.bit_length() - 1)
-        turn = ir.rem(ir.div(k, run), max(1, BANKS // step))
-        return ir.xor(column, ir.mul(turn, step))
-
-    def place(self, k: Index, column: Index, buffer: Index) -> str:
-        """The index of an element."""
-        ir = self.ir
-        row = ir.mul(ir.add(ir.mul(buffer, self.depth), k), self.width)
-        return ir.index(ir.add(row, column))
-
-    def load(self, k: Index, column: Index, buffer: Index, count: int) -> list[str]:
-        """``count`` neighbours, which the swizzle keeps together."""
-        ir = self.ir
-        at = self.place(k, self.column(k, column), buffer)
-        if count == 1:
-            return [ir.value(f"memref.load {self.name}[{at}] : {self.kind}")]
-        type_ = shaped(self.mlir, count)
-        # as a property, which the short form of the op cannot say: a load of fewer bytes otherwise
-        value = ir.value(
-            f'"vector.load"({self.name}, {at}) <{{alignment = {count * self.bytes} : i64}}>'
-            f" : ({self.kind}, index) -> {type_}"
-        )
-        return [
-            ir.value(f"vector.extract {value}[{i}] : {self.mlir} from {type_}")
-            for i in range(count)
-        ]
-
-    def store(self, k: Index, column: Index, buffer: Index, values: list[str]) -> None:
-        """One run, from (k, column) on along the operand's contiguous axis."""
-        ir = self.ir
-        if self.k_inner:
-            place = self.column(k, column)
-            for i, value in enumerate(values):
-                at = self.place(ir.add(k, i), place, buffer)
-                ir.emit(f"memref.store {value}, {self.name}[{at}] : {self.kind}")
-            return
-        group = self.group(len(values))
-        type_ = shaped(self.mlir, group)
-        for first in range(0, len(values), group):
-            at = self.place(k, ir.add(column, first), buffer)
-            if group == 1:
-                ir.emit(f"memref.store {values[first]}, {self.name}[{at}] : {self.kind}")
-                continue
-            parts = ", ".join(values[first : first + group])
-            value = ir.value(f"vector.from_elements {parts} : {type_}")
-            ir.emit(
-                f'"vector.store"({value}, {self.name}, {at})'
-                f" <{{alignment = {group * self.bytes} : i64}}>"
-                f" : ({type_}, {self.kind}, index) -> ()"
-            )
 
 
 class SoftwareKernel:
@@ -164,7 +77,7 @@ class SoftwareKernel:
         ir, c = self.ir, self.contraction
         self.values: KernelValues = load_constants(ir, constant_names(c), layout)
         staged = [
-            _Staged(
+            StagedOperand(
                 ir,
                 staging,
                 bind_source(
@@ -243,14 +156,14 @@ class SoftwareKernel:
         count = tile.thread_m * tile.thread_n
         return ir.carried_loop(0, size, tile.k, [zero] * count, self.mlir, k_tile)
 
-    def _unit(self, staged: _Staged, index: int) -> tuple[Index, Index, Index]:
+    def _unit(self, staged: StagedOperand, index: int) -> tuple[Index, Index, Index]:
         """(run, outer, inner) of a lane's copy; lanes run along the contiguous axis."""
         ir, staging = self.ir, staged.staging
         across = staging.extent // staging.run
         unit = ir.add(self.lane, index * self.shape.threads)
         return unit, ir.div(unit, across), ir.mul(ir.rem(unit, across), staging.run)
 
-    def _fetch(self, staged: _Staged, k0: Index) -> list[Fetched]:
+    def _fetch(self, staged: StagedOperand, k0: Index) -> list[Fetched]:
         """This lane's runs of the tile at ``k0``."""
         ir, c, staging = self.ir, self.contraction, staged.staging
         origin = {c.m: self.row0, c.n: self.col0, c.k: k0}
@@ -267,7 +180,7 @@ class SoftwareKernel:
             runs.append(staged.source.fetch([*batch, *where], inside))
         return runs
 
-    def _put(self, staged: _Staged, runs: list[Fetched], buffer: Index) -> None:
+    def _put(self, staged: StagedOperand, runs: list[Fetched], buffer: Index) -> None:
         ir, staging = self.ir, staged.staging
         total = staging.extent * staging.outer // staging.run
         for index, fetched in enumerate(runs):
@@ -280,7 +193,7 @@ class SoftwareKernel:
             else:
                 staged.store(k, column, buffer, values)
 
-    def _places(self, staged: _Staged, lane: Index, lanes: int, thread: int) -> list[Index]:
+    def _places(self, staged: StagedOperand, lane: Index, lanes: int, thread: int) -> list[Index]:
         """Where each group of a lane's rows or columns starts within the tile."""
         ir, group = self.ir, staged.group(thread)
         base = ir.mul(lane, group)
@@ -324,7 +237,7 @@ class SoftwareKernel:
         ]
 
     def _operand(
-        self, staged: _Staged, k: Index, buffer: Index, places: list[Index], thread: int
+        self, staged: StagedOperand, k: Index, buffer: Index, places: list[Index], thread: int
     ) -> list[str]:
         group = staged.group(thread)
         return [v for place in places for v in staged.load(k, place, buffer, group)]
