@@ -8,13 +8,14 @@ dropped, so any M, N, K runs.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import ClassVar
 
 from dialects.expressions import ceildiv
 from dialects.manifest import Footprint, Needs
 from dialects.member import Tile
-from dialects.operands import Contraction, OperandGroup, Tier
+from dialects.operands import Contraction, Operand, OperandGroup, Tier
 from dialects.types import element_type
 
 from ..target import Target
@@ -24,6 +25,7 @@ from .operand_source import DECODED
 from .software_kernel import UNROLLED, UNROLLED_LATE, SoftwareKernel, SoftwareShape
 
 MAX_UNROLLED = 1024  # elements of a lane's tile, or staged by a lane: the text holds each of them
+LEAST_LANES = 64  # smaller tiles are for problems that no copy keeps busy: one candidate is enough
 STORAGE_FEATURES = {8: "b8", 16: "b16", 64: "b64"}  # storage widths a device may lack
 
 
@@ -44,22 +46,27 @@ class SoftwareBody:
             return f"thread tile {tile.thread_m}x{tile.thread_n} does not divide {tile.m}x{tile.n}"
         if tile.thread_m * tile.thread_n > MAX_UNROLLED:
             return f"thread tile {tile.thread_m}x{tile.thread_n} > {MAX_UNROLLED} elements"
-        shape = SoftwareShape(contraction=contraction, tile=tile, wide=self.wide)
+        shape = self._shape(contraction, tile, target)
         staged = ceildiv(tile.k * max(tile.m, tile.n), shape.threads)
         if staged > MAX_UNROLLED:
             return f"each of {shape.threads} lanes would stage {staged} > {MAX_UNROLLED} elements"
         refused = refused_types(contraction, self.name, DECODED)
         return refused or next((s.refusal for s in shape.staging if s.refusal), None)
 
-    def emit(self, kernel: str, contraction: Contraction, tile: Tile, target: Target) -> Emitted:
-        """See :class:`.body.TileBody`."""
-        late = target.backend == "vulkan"
-        shape = SoftwareShape(
+    def _shape(self, contraction: Contraction, tile: Tile, target: Target) -> SoftwareShape:
+        """A Vulkan part may lack narrow loads, and its driver compiles while a program waits."""
+        vulkan = target.backend == "vulkan"
+        return SoftwareShape(
             contraction=contraction,
             tile=tile,
             wide=self.wide,
-            unrolled=UNROLLED_LATE if late else UNROLLED,
+            words=vulkan,
+            unrolled=UNROLLED_LATE if vulkan else UNROLLED,
         )
+
+    def emit(self, kernel: str, contraction: Contraction, tile: Tile, target: Target) -> Emitted:
+        """See :class:`.body.TileBody`."""
+        shape = self._shape(contraction, tile, target)
         layout = gemm_layout(contraction)
         block = (shape.threads, 1, 1)
         code = gemm_executable(
@@ -74,12 +81,12 @@ class SoftwareBody:
         shared = shape.shared_bytes
         dynamic = target.backend == "cuda"  # NVPTX puts workgroup memory in the dynamic block
         return Emitted(
-            text=code + gemm_host(kernel, contraction),
+            text=code + gemm_host(kernel, contraction, in_words=shape.in_words),
             launch=gemm_launch(contraction, tile, block, shared if dynamic else 0),
             workspace=None,
             prepared=None,
             needs=Needs(
-                features=storage_needs(contraction, target),
+                features=storage_needs(contraction, target, in_words=shape.in_words),
                 alignment=copied_alignment(shape),
             ),
             footprint=Footprint(
@@ -99,10 +106,18 @@ class SoftwareWideBody(SoftwareBody):
     wide: ClassVar[bool] = True
 
     def refusal(self, contraction: Contraction, tile: Tile, target: Target) -> str | None:
-        """Needs a dense operand, and runs of at least four elements a lane."""
+        """Needs a dense operand, runs of at least four elements a lane, and enough lanes."""
         if all(o.source is not None for o in (contraction.a, contraction.b)):
             return "software_wide needs a dense operand, blocks are copied in one way"
-        return super().refusal(contraction, tile, target)
+        refused = super().refusal(contraction, tile, target)
+        if refused is not None:
+            return refused
+        lanes = self._shape(contraction, tile, target).threads
+        return (
+            f"software_wide needs {LEAST_LANES} lanes, found {lanes}"
+            if lanes < LEAST_LANES
+            else None
+        )
 
 
 def copied_alignment(shape: SoftwareShape) -> dict[str, int] | None:
@@ -125,17 +140,23 @@ def software_group(contraction: Contraction, reason: str) -> OperandGroup:
     )
 
 
-def storage_needs(contraction: Contraction, target: Target) -> tuple[str, ...]:
-    """Names of the storage widths and arithmetic the kernel uses and a Vulkan device may lack."""
+def storage_needs(
+    contraction: Contraction, target: Target, *, in_words: Collection[Operand] = ()
+) -> tuple[str, ...]:
+    """Names of the storage widths and arithmetic the kernel uses and a Vulkan device may lack.
+
+    Operands read ``in_words`` need 32-bit storage and integers alone, which every device has.
+    """
     if target.backend != "vulkan":
         return ()
-    types = [element_type(o.type) for o in contraction.operands if o.source is None]
-    types.append(element_type(contraction.accumulator))
+    stored = [element_type(o.type) for o in contraction.operands if o not in in_words]
+    types = [*stored, element_type(contraction.accumulator)]
     needs = {STORAGE_FEATURES[t.bits] for t in types if t.bits in STORAGE_FEATURES}
-    for operand in contraction.operands:
-        if operand.source is not None:  # read as 16-bit words; the scale is an f16
-            needs |= {"b16", "fp16"}
-    needs |= {"fp16" for t in types if t.name == "f16"}
-    needs |= {"fp64" for t in types if t.name == "f64"}
     needs |= {"int8" for t in types if t.bits == 8}
+    needs |= {"int16" for t in types if t.name == "bf16"}  # what the compiler makes of it
+    types += [element_type(o.type) for o in contraction.operands]
+    needs |= {"fp64" for t in types if t.name == "f64"}
+    scaled = any(o.source is not None for o in contraction.operands)  # by an f16
+    if scaled or any(t.name == "f16" for t in types):
+        needs.add("fp16")
     return tuple(sorted(needs - {"b64"}))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dialects.member import Tile
-from dialects.operands import Contraction
+from dialects.operands import Contraction, Operand
 from dialects.types import element_type
 
 from .epilogue import compute_type
@@ -28,12 +28,16 @@ UNROLLED_LATE = 256  # the same where the driver compiles while the application 
 
 @dataclass(frozen=True, kw_only=True)
 class SoftwareShape:
-    """How a workgroup divides its tile among its lanes."""
+    """How a workgroup divides its tile among its lanes.
+
+    ``wide`` and ``words`` are those of :class:`.operand_source.Staging`.
+    """
 
     contraction: Contraction
     tile: Tile
     wide: bool
-    unrolled: int = UNROLLED
+    words: bool
+    unrolled: int
 
     @property
     def lanes(self) -> tuple[int, int]:
@@ -50,7 +54,12 @@ class SoftwareShape:
         """How A and B are copied."""
         c, tile = self.contraction, self.tile
         extents = {c.m: tile.m, c.n: tile.n, c.k: tile.k}
-        return copied_contraction(c, extents, self.threads, wide=self.wide)
+        return copied_contraction(c, extents, self.threads, wide=self.wide, words=self.words)
+
+    @property
+    def in_words(self) -> tuple[Operand, ...]:
+        """The operands that are read in whole 32-bit words."""
+        return tuple(s.operand for s in self.staging if s.in_words)
 
     @property
     def shared_bytes(self) -> int:
