@@ -306,7 +306,13 @@ def _entry(
         kernel=info.kernel,
         dims=info.dims,
         args=tuple(
-            Argument(name=o.name, type=o.type, dims=o.dims, mode=modes[o.name])
+            Argument(
+                name=o.name,
+                type=o.stored_type,
+                dims=o.dims,
+                mode=modes[o.name],
+                source=o.source,
+            )
             for o in contraction.operands
         ),
         contraction=contraction,

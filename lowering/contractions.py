@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dialects.errors import UnsupportedError
-from dialects.operands import Contraction, EpilogueStep, Operand
+from dialects.operands import Contraction, EpilogueStep, Operand, check_contraction
 
+from .decoders import decoded_argument
 from .elementwise import read_elementwise
 from .generics import Generic, defining_op, read_generic, tensor_element
 from .ir import mlir
@@ -56,10 +57,18 @@ class _Arguments:
         self.given = argument_names(function)
         self.operands: dict[int, Operand] = {}
 
-    def claim(self, value: mlir.Value, default: str, type_: str, dims: tuple[str, ...]) -> Operand:
+    def claim(
+        self,
+        value: mlir.Value,
+        default: str,
+        type_: str,
+        dims: tuple[str, ...],
+        source: str | None = None,
+    ) -> Operand:
         """The operand that an argument is. ``default`` is its name unless the author gave one."""
         number = mlir.BlockArgument(value).arg_number
-        operand = Operand(name=self.given.get(number, default), type=type_, dims=dims)
+        name = self.given.get(number, default)
+        operand = Operand(name=name, type=type_, dims=dims, source=source)
         known = self.operands.get(number)
         if known is not None:
             raise UnsupportedError(f"argument '{known.name}' has two roles, '{default}' too")
@@ -114,6 +123,7 @@ class _Reader:
         self.dims = dims
         self.contraction, self.epilogue = contraction, epilogue
         self.arguments = _Arguments(function)
+        self.module = function.parent
         self.extras: list[Operand] = []
 
     def read(self) -> Contraction:
@@ -143,6 +153,7 @@ class _Reader:
             epilogue=tuple(steps),
         )
         self.arguments.check_order(contraction.operands)
+        check_contraction(contraction)
         return contraction
 
     def _axes(self) -> dict[int, str]:
@@ -187,18 +198,19 @@ class _Reader:
         return {i for i, cast in factors.items() if cast == "arith.extui"}
 
     def _operand(self, index: int, name: str, axes: dict[int, str], unsigned: set[int]) -> Operand:
-        value = self.contraction.inputs[index]
-        if defining_op(value) is not None:
-            raise UnsupportedError(f"operand '{name}' must be an argument, found a computed value")
+        value, source = self.contraction.inputs[index], None
+        type_ = tensor_element(value)
+        computed = defining_op(value)
+        if computed is not None:
+            value, source = decoded_argument(computed, self.module, name)
         dims = tuple(axes[d] for d in self.contraction.maps[index])
         if len(dims) == 3 and dims[0] != self.dims[0]:
             raise UnsupportedError(f"operand '{name}' must be stored batch first, found {dims}")
-        type_ = tensor_element(value)
         if index in unsigned:
             if type_ != "i8":
                 raise UnsupportedError(f"operand '{name}' is unsigned {type_}, only i8 may be")
             type_ = "u8"
-        return self.arguments.claim(value, name, type_, dims)
+        return self.arguments.claim(value, name, type_, dims, source)
 
     def _result_name(self) -> str:
         taken = {o.name for o in self.arguments.operands.values()}

@@ -181,7 +181,7 @@ def cublas_timing(contraction: Contraction, case: Case, launches: int = 50) -> T
         return None
     if not torch.cuda.is_available() or contraction.extras or contraction.accumulate:
         return None
-    a, b = (torch.from_numpy(case.host[o.name]).cuda() for o in (contraction.a, contraction.b))
+    a, b = (torch.from_numpy(case.values[o.name]).cuda() for o in (contraction.a, contraction.b))
     a = a.transpose(-1, -2) if contraction.transposed_a else a
     b = b.transpose(-1, -2) if contraction.transposed_b else b
     samples = []

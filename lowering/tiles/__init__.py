@@ -5,13 +5,14 @@ from dialects.errors import UnsupportedError
 from .body import Emitted, TileBody
 from .coop_matrix import CoopMatrixBody, CoopMatrixNarrowBody
 from .cpu_mmt4d import CpuMmt4dBody
-from .software import SoftwareBody
+from .software import SoftwareBody, SoftwareWideBody
 
 __all__ = ["BODIES", "Emitted", "TileBody", "body_named"]
 
 BODIES: tuple[TileBody, ...] = (
     CoopMatrixBody(),
     CoopMatrixNarrowBody(),
+    SoftwareWideBody(),
     SoftwareBody(),
     CpuMmt4dBody(),
 )
