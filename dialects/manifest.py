@@ -24,6 +24,7 @@ from .types import element_type
 FILE_NAME = "manifest.json"
 SCHEMA_VERSION = 1
 REQUIRES_RUNTIME = "iree 3.13"
+MOST_SPLITS = 1024
 SPLITS = "splits"  # the slices of K by name: no size can be called so
 Mode = Literal["read", "write", "readwrite"]
 GateStatus = Literal["ok", "failed", "warned", "held"]
@@ -369,9 +370,13 @@ def _check_record(record: Record, kernel: KernelEntry) -> None:
     for name, alignment in (record.needs.alignment or {}).items():
         if alignment < 1:
             raise FormatError(f"{what}: alignment of {name} is {alignment}")
+    needs = record.needs
+    for number in (needs.wave_width, needs.row_lanes, *(needs.waves or ())):
+        if number is not None and number < 1:
+            raise FormatError(f"{what}: needs waves or rows of {number} lanes")
     split = record.split
     if split is not None:
-        if split.k_block < 1 or split.max_splits < 1:
+        if split.k_block < 1 or not 1 <= split.max_splits <= MOST_SPLITS:
             raise FormatError(
                 f"{what}: splits K in blocks of {split.k_block}, at most {split.max_splits}"
             )

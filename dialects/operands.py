@@ -115,9 +115,6 @@ def check_contraction(contraction: Contraction) -> None:
     ):
         if len(set(names)) != len(names) or not all(names):
             raise FormatError(f"{what} {list(names)} are not distinct names")
-    both = sorted({o.name for o in contraction.operands} & set(contraction.dims))
-    if both:
-        raise FormatError(f"'{both[0]}' is a size and an operand, they need names of their own")
     for operand in contraction.operands:
         element_type(operand.type)
         dims = set(operand.dims)

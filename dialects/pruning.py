@@ -179,7 +179,9 @@ def _starts(needs: Mapping[str, int], site: Site) -> Refusal | None:
         nbytes = element_type(argument.type).bytes
         axes = range(len(argument.dims) - 1)
         units = [nbytes * needs.get(f"{argument.name}.{axis}", 1) for axis in axes]
-        need = needs.get(argument.name) or min(max(units, default=1), WIDEST_COPY)
+        need = min(max(units, default=1), WIDEST_COPY)
+        if argument.name not in (site.sizes or {}):  # else the need is that size's
+            need = needs.get(argument.name, need)
         if start % need:
             text = f"{argument.name} starts {start} B past a boundary of {need} B"
             return _refuse("alignment", need, start, text)

@@ -88,7 +88,7 @@ class Site:
             return ()
         values, result = self.problem.values(), []
         for argument in self.kernel.args:
-            sizes = argument.stored_shape(values)
+            sizes = argument.stored_shape(values) or (1,)
             strides = contiguous_strides(sizes)
             if self.strides:
                 names = (f"{argument.name}.{axis}" for axis in range(len(strides)))

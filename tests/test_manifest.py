@@ -16,6 +16,8 @@ from dialects.manifest import (
     Mode,
     Needs,
     Prepared,
+    SplitK,
+    Step,
     manifest_text,
 )
 from dialects.manifest import manifest_from_text as read
@@ -30,6 +32,18 @@ BYTES = TEXT.encode()
 def with_kernel(**changes: Any) -> str:
     """The text of a pack of one changed kernel, with a digest that fits."""
     return manifest_text(Manifest(kernels=(replace(KERNEL, **changes),)))
+
+
+LATER = Step(
+    entry="reduce",
+    grid=("M * Q", "1", "1"),
+    block=(256, 1, 1),
+    dynamic_shared_bytes=0,
+    bindings=(),
+    constants=("splits",),
+)
+assert RECORD.launch is not None
+SPLIT = SplitK(k_block=256, workspace="4 * M * splits", launch=RECORD.launch)
 
 
 def with_record(**changes: Any) -> str:
@@ -238,6 +252,30 @@ SIZES = "not one of ['M', 'N', 'K']"
         (
             with_record(needs=Needs(alignment={"a.0": 0})),
             f"member {NAME}: alignment of a.0 is 0",
+        ),
+        (
+            with_record(needs=Needs(waves=(2, 0))),
+            f"member {NAME}: needs waves or rows of 0 lanes",
+        ),
+        (
+            with_record(split=replace(SPLIT, k_block=0)),
+            f"member {NAME}: splits K in blocks of 0, at most 16",
+        ),
+        (
+            with_record(split=replace(SPLIT, max_splits=1 << 30)),
+            f"member {NAME}: splits K in blocks of 256, at most 1073741824",
+        ),
+        (
+            with_record(split=replace(SPLIT, workspace="P * splits")),
+            f"member {NAME}: 'P * splits' names ['P'], {SIZES}",
+        ),
+        (
+            with_record(workspace="4 * splits"),
+            f"member {NAME}: '4 * splits' names ['splits'], {SIZES}",
+        ),
+        (
+            with_record(split=replace(SPLIT, launch=replace(SPLIT.launch, then=(LATER,)))),
+            f"member {NAME}: 'M * Q' names ['Q'], {SIZES}",
         ),
         (
             with_record(tile=Tile(m=0, n=1, k=1)),
