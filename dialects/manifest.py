@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
+from .block_formats import block_format, stored_sizes
 from .codec import decode, dumps, loads
 from .errors import Error, FormatError
 from .expressions import Expression, evaluate
@@ -34,12 +35,21 @@ GateStatus = Literal["ok", "failed", "warned", "held"]
 
 @dataclass(frozen=True, kw_only=True)
 class Argument:
-    """One argument of a kernel; the last is the result, which the caller owns."""
+    """One argument of a kernel; the last is the result, which the caller owns.
+
+    ``type`` is the element type of the tensor that is passed: raw bytes where ``source`` names a
+    block format, whose tensor then has bytes along its last axis.
+    """
 
     name: str
     type: str
     dims: tuple[str, ...]
     mode: Mode
+    source: str | None = None
+
+    def stored_shape(self, values: Mapping[str, int]) -> tuple[int, ...]:
+        """The shape of the tensor that is passed, from the sizes by name."""
+        return stored_sizes([values[d] for d in self.dims], self.source)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -358,6 +368,8 @@ def _check_kernel(kernel: KernelEntry) -> None:
         raise FormatError("has no arguments")
     for operand in (*kernel.args, *kernel.contraction.operands):
         element_type(operand.type)
+        if operand.source is not None:
+            block_format(operand.source)
         _check_names(f"operand {operand.name}", set(operand.dims), kernel)
     _check_names("contraction", set(kernel.contraction.dims), kernel)
     check_contraction(kernel.contraction)

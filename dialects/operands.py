@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import isfinite, prod
 from typing import Literal
 
+from .block_formats import DECODED_TYPES, RAW_TYPE, block_format
 from .errors import FormatError
 from .types import element_type
 
@@ -21,15 +22,23 @@ class Operand:
 
     ``dims`` are the names of its sizes, outermost first; the innermost is contiguous, each other
     one has a stride of its own at run time. A transposed B is one whose dims are (N, K).
+    ``source`` says where elements of ``type`` come from: null is dense, a name is the block format
+    (:mod:`.block_formats`) that raw bytes are decoded from.
     """
 
     name: str
     type: str
     dims: tuple[str, ...]
+    source: str | None = None
+
+    @property
+    def stored_type(self) -> str:
+        """The element type of the tensor that a caller passes."""
+        return self.type if self.source is None else RAW_TYPE
 
     @property
     def strides(self) -> tuple[str, ...]:
-        """Names of the strides that a launch passes, in elements, outermost first."""
+        """Names of the strides that a launch passes, in stored elements, outermost first."""
         return tuple(f"{self.name}.{i}" for i in range(len(self.dims) - 1))
 
 
@@ -117,8 +126,9 @@ def check_contraction(contraction: Contraction) -> None:
 
     Raises:
         FormatError: sizes or operands without a name of their own, an operand whose dims are not
-            distinct sizes, an epilogue step that reads what is not there.
-        UnsupportedError: an unknown element type.
+            distinct sizes, blocks that do not run along K, an epilogue step that reads what is not
+            there.
+        UnsupportedError: an unknown element type or block format.
     """
     for product in contraction.products:
         element_type(product.accumulator)
@@ -136,8 +146,24 @@ def check_contraction(contraction: Contraction) -> None:
                 f"dims {list(operand.dims)} of '{operand.name}' are not distinct sizes of "
                 f"{list(contraction.dims)}"
             )
+        if operand.source is not None:
+            _check_blocks(contraction, operand)
     for step in contraction.epilogue:
         _check_step(step, {o.name for o in contraction.extras})
+
+
+def _check_blocks(contraction: Contraction, operand: Operand) -> None:
+    block_format(operand.source or "")
+    if operand not in (contraction.a, contraction.b) or operand.dims[-1] != contraction.k:
+        raise FormatError(
+            f"{operand.source} blocks run along {contraction.k}, which must be the last axis of a "
+            f"factor, found {list(operand.dims)} of '{operand.name}'"
+        )
+    if operand.type not in DECODED_TYPES:
+        raise FormatError(
+            f"'{operand.name}' is decoded from {operand.source} to {operand.type}, required one "
+            f"of {', '.join(DECODED_TYPES)}"
+        )
 
 
 def _check_step(step: EpilogueStep, extras: set[str]) -> None:

@@ -7,9 +7,11 @@ met, where these are amounts.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import lcm
 
+from .block_formats import block_format
 from .facts import STORAGE_FEATURES
-from .manifest import Record, Refusal, Step
+from .manifest import KernelEntry, Record, Refusal, Step
 from .occupancy import Residency
 from .operands import OperandGroup
 from .site import Site
@@ -147,7 +149,7 @@ def _feature(record: Record, site: Site) -> Refusal | None:
 
 def _alignment(record: Record, site: Site) -> Refusal | None:
     """Sizes, strides and starts that a body's copies need in whole units."""
-    needs = record.needs.alignment
+    needs = alignment_needs(site.kernel, record)
     if not needs:
         return None
     found = site.alignments
@@ -156,6 +158,16 @@ def _alignment(record: Record, site: Site) -> Refusal | None:
             at_fault = f"{name} = {found[name]} is no multiple of {need}"
             return _refuse("alignment", need, found[name], at_fault)
     return _starts(needs, site)
+
+
+def alignment_needs(kernel: KernelEntry, record: Record) -> Mapping[str, int]:
+    """What sizes and strides must be multiples of: the body's own needs, and whole blocks."""
+    needs = record.needs.alignment or {}
+    for operand in kernel.contraction.operands:
+        if operand.source is not None:
+            elements = block_format(operand.source).elements
+            needs = {**needs, operand.dims[-1]: lcm(elements, needs.get(operand.dims[-1], 1))}
+    return needs
 
 
 def _starts(needs: Mapping[str, int], site: Site) -> Refusal | None:

@@ -16,7 +16,7 @@ from .facts import DeviceFacts
 from .manifest import KernelEntry, Record, Refusal
 from .member import Problem
 from .occupancy import residency
-from .pruning import INDEX_LIMIT, first_refusal, split_fits
+from .pruning import INDEX_LIMIT, alignment_needs, first_refusal, split_fits
 from .site import Site, dense_strides, mnk
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "Case",
     "Site",
     "Verdict",
+    "alignment_needs",
     "dense_strides",
     "fill_and_split",
     "float_operations",

@@ -27,9 +27,9 @@ class Span:
 class Site:
     """``problem`` is None before one is known.
 
-    ``strides`` are those of the operands by name, in elements; under an argument's own name they
-    may say how many bytes past a 16-byte boundary it starts. Left out, operands are contiguous and
-    start at one.
+    ``strides`` are those of the operands by name, in stored elements; under an argument's own name
+    they may say how many bytes past a 16-byte boundary it starts. Left out, operands are contiguous
+    and start at one.
     """
 
     kernel: KernelEntry
@@ -88,7 +88,7 @@ class Site:
             return ()
         values, result = self.problem.values(), []
         for argument in self.kernel.args:
-            sizes = [values[d] for d in argument.dims] or [1]
+            sizes = argument.stored_shape(values) or (1,)
             strides = contiguous_strides(sizes)
             if self.strides:
                 names = (f"{argument.name}.{axis}" for axis in range(len(strides)))
@@ -112,10 +112,10 @@ def mnk(problem: Problem) -> tuple[int, int, int, int]:
 
 
 def dense_strides(kernel: KernelEntry, problem: Problem) -> dict[str, int]:
-    """The outer strides of contiguous operands by name, in elements."""
+    """The outer strides of contiguous operands by name, in stored elements."""
     values = problem.values()
     return {
         f"{argument.name}.{axis}": stride
         for argument in kernel.args
-        for axis, stride in enumerate(contiguous_strides([values[d] for d in argument.dims]))
+        for axis, stride in enumerate(contiguous_strides(argument.stored_shape(values)))
     }

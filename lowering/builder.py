@@ -35,7 +35,8 @@ def source_text(kernels: Sequence[KernelSource]) -> str:
     """
     for kernel in kernels:
         _check(kernel)
-    return "\n".join(_Function(k).text() for k in kernels)
+    decoders = [_decoder(o) for k in kernels for o in k.contraction.operands if o.source]
+    return "\n".join([*dict.fromkeys(decoders), *(_Function(k).text() for k in kernels)])
 
 
 def dense(
@@ -48,8 +49,12 @@ def dense(
     extras: tuple[Operand, ...] = (),
     epilogue: tuple[EpilogueStep, ...] = (),
     result: str | None = None,
+    source_b: str | None = None,
 ) -> Contraction:
-    """A matrix product over dims (B,) M, N, K with the names that the samples use."""
+    """A matrix product over dims (B,) M, N, K with the names that the samples use.
+
+    ``source_b`` is the block format that B comes in, which needs ``transposed_b``.
+    """
     lead = ("B",) if batch else ()
     return Contraction(
         batch="B" if batch else None,
@@ -58,7 +63,10 @@ def dense(
         k="K",
         a=Operand(name="a", type=type_, dims=(*lead, "M", "K")),
         b=Operand(
-            name="b", type=type_, dims=(*lead, *(("N", "K") if transposed_b else ("K", "N")))
+            name="b",
+            type=type_,
+            dims=(*lead, *(("N", "K") if transposed_b else ("K", "N"))),
+            source=source_b,
         ),
         c=Operand(name="c", type=result or accumulator, dims=(*lead, "M", "N")),
         accumulator=accumulator,
@@ -97,7 +105,7 @@ class _Function:
     def text(self) -> str:
         c = self.contraction
         inputs = [c.a, c.b, *c.extras, *([c.c] if c.accumulate else [])]
-        arguments = ", ".join(f"%arg_{o.name}: {_tensor(o)} {_named(o)}" for o in inputs)
+        arguments = ", ".join(f"%arg_{o.name}: {_stored(o)} {_named(o)}" for o in inputs)
         attributes = ", ".join(_attributes(self.source.declarations))
         body, result = self._body()
         lines = "\n".join(f"  {line}" for line in body)
@@ -136,7 +144,7 @@ class _Function:
             operand = next(o for o in (c.a, c.b) if dim in o.dims)
             axis = operand.dims.index(dim)
             lines.append(f"%axis_{dim} = arith.constant {axis} : index")
-            source = f"%arg_{operand.name}, %axis_{dim} : {_tensor(operand)}"
+            source = f"%arg_{operand.name}, %axis_{dim} : {_stored(operand)}"
             lines.append(f"%size_{dim} = tensor.dim {source}")
         return lines
 
@@ -150,10 +158,12 @@ class _Function:
         iterators = ", ".join('"reduction"' if d == c.k else '"parallel"' for d in self.loops)
         wide = element_type(c.accumulator)
         a, b = (element_type(o.type) for o in (c.a, c.b))
+        (decode_a, first), (decode_b, second) = _decoded(c.a), _decoded(c.b)
         lines = [
+            *(decode_a + decode_b),
             f"%product = linalg.generic {{indexing_maps = [{maps}],",
             f"    iterator_types = [{iterators}]}}",
-            f"    ins(%arg_{c.a.name}, %arg_{c.b.name} : {_tensor(c.a)}, {_tensor(c.b)})"
+            f"    ins({first}, {second} : {_tensor(c.a)}, {_tensor(c.b)})"
             f" outs({start} : {_tensor(accumulated)}) {{",
             f"^bb0(%x: {a.mlir}, %y: {b.mlir}, %sum: {wide.mlir}):",
         ]
@@ -232,6 +242,33 @@ def _cast(source: str, result: str) -> str:
 
 def _tensor(operand: Operand) -> str:
     return f"tensor<{'?x' * len(operand.dims)}{element_type(operand.type).mlir}>"
+
+
+def _stored(operand: Operand) -> str:
+    """The type of the argument: raw bytes for a block format."""
+    return f"tensor<{'?x' * len(operand.dims)}{element_type(operand.stored_type).mlir}>"
+
+
+def _decoder_name(operand: Operand) -> str:
+    return f"decode_{operand.source}_{operand.type}_{len(operand.dims)}d"
+
+
+def _decoder(operand: Operand) -> str:
+    """The declaration that stands for decoding the operand."""
+    return (
+        f"func.func private @{_decoder_name(operand)}({_stored(operand)}) -> {_tensor(operand)}"
+        f" attributes {{xpu.decode = {_string(operand.source or '')}}}\n"
+    )
+
+
+def _decoded(operand: Operand) -> tuple[list[str], str]:
+    """The lines that decode an operand, and the value that a product reads."""
+    argument = f"%arg_{operand.name}"
+    if operand.source is None:
+        return [], argument
+    types = f"({_stored(operand)}) -> {_tensor(operand)}"
+    value = f"%elements_{operand.name}"
+    return [f"{value} = func.call @{_decoder_name(operand)}({argument}) : {types}"], value
 
 
 def _named(operand: Operand) -> str:

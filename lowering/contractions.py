@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dialects.errors import UnsupportedError
 from dialects.grouping import MultiplyAdd, TileGroup
-from dialects.operands import Contraction, EpilogueStep, Operand, Product
+from dialects.operands import Contraction, EpilogueStep, Operand, Product, check_contraction
 
+from .decoders import decoded_argument
 from .elementwise import read_elementwise
 from .generics import Generic, defining_op, read_generic, tensor_element
 from .ir import mlir
@@ -103,10 +104,18 @@ class _Arguments:
         self.given = argument_names(function)
         self.operands: dict[int, Operand] = {}
 
-    def claim(self, value: mlir.Value, default: str, type_: str, dims: tuple[str, ...]) -> Operand:
+    def claim(
+        self,
+        value: mlir.Value,
+        default: str,
+        type_: str,
+        dims: tuple[str, ...],
+        source: str | None = None,
+    ) -> Operand:
         """The operand that an argument is. ``default`` is its name unless the author gave one."""
         number = mlir.BlockArgument(value).arg_number
-        operand = Operand(name=self.given.get(number, default), type=type_, dims=dims)
+        name = self.given.get(number, default)
+        operand = Operand(name=name, type=type_, dims=dims, source=source)
         known = self.operands.get(number)
         if known is not None:
             raise UnsupportedError(f"argument '{known.name}' has two roles, '{default}' too")
@@ -162,6 +171,7 @@ class _Reader:
         self.dims = dims
         self.contraction, self.further, self.epilogue = contraction, further, epilogue
         self.arguments = _Arguments(function)
+        self.module = function.parent
         self.extras: list[Operand] = []
 
     def read(self) -> Contraction:
@@ -188,6 +198,7 @@ class _Reader:
             epilogue=tuple(steps),
         )
         self.arguments.check_order(contraction.operands)
+        check_contraction(contraction)
         return contraction
 
     def _factors(
@@ -251,18 +262,19 @@ class _Reader:
     def _operand(
         self, generic: Generic, index: int, name: str, axes: dict[int, str], unsigned: set[int]
     ) -> Operand:
-        value = generic.inputs[index]
-        if defining_op(value) is not None:
-            raise UnsupportedError(f"operand '{name}' must be an argument, found a computed value")
+        value, source = generic.inputs[index], None
+        type_ = tensor_element(value)
+        computed = defining_op(value)
+        if computed is not None:
+            value, source = decoded_argument(computed, self.module, name)
         dims = tuple(axes[d] for d in generic.maps[index])
         if len(dims) == 3 and dims[0] != self.dims[0]:
             raise UnsupportedError(f"operand '{name}' must be stored batch first, found {dims}")
-        type_ = tensor_element(value)
         if index in unsigned:
             if type_ != "i8":
                 raise UnsupportedError(f"operand '{name}' is unsigned {type_}, only i8 may be")
             type_ = "u8"
-        return self.arguments.claim(value, name, type_, dims)
+        return self.arguments.claim(value, name, type_, dims, source)
 
     def _result_name(self) -> str:
         taken = {o.name for o in self.arguments.operands.values()}

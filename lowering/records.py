@@ -219,7 +219,9 @@ def entry(info: CandidateInfo, members: tuple[Record, ...], peers: tuple[Peer, .
         kernel=info.kernel,
         dims=info.dims,
         args=tuple(
-            Argument(name=o.name, type=o.type, dims=o.dims, mode=modes[o.name])
+            Argument(
+                name=o.name, type=o.stored_type, dims=o.dims, mode=modes[o.name], source=o.source
+            )
             for o in contraction.operands
         ),
         contraction=contraction,

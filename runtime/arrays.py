@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dialects.block_formats import block_format
 from dialects.errors import OperandError
 from dialects.manifest import Argument, KernelEntry
 from dialects.member import MAX_SIZE, Problem
@@ -18,6 +19,8 @@ from dialects.types import element_type
 
 from .dtypes import dtype_of, type_name
 from .executors import Memory
+
+RAW_TYPES = ("u8", "i8")  # what raw bytes of a block format may come as
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,7 @@ def contiguous(type_: str, shape: Sequence[int]) -> Layout:
 def dense_layouts(kernel: KernelEntry, at: Problem) -> tuple[Layout, ...]:
     """Layouts of contiguous operands at a problem, one an argument."""
     values = at.values()
-    return tuple(contiguous(a.type, [values[d] for d in a.dims]) for a in kernel.args)
+    return tuple(contiguous(a.type, a.stored_shape(values)) for a in kernel.args)
 
 
 def checked_shape(sizes: Iterable[Any], *, where: str) -> tuple[int, ...]:
@@ -151,12 +154,14 @@ def as_numpy(value: object, *, where: str) -> np.ndarray:
 
 
 def check_operand(layout: Layout, argument: Argument, *, where: str) -> None:
-    """Type and rank of an operand.
+    """Type and rank of an operand, and whole blocks of one that is raw bytes.
 
     Raises:
         OperandError: with what was found and what the kernel takes.
     """
-    if layout.type != argument.type:
+    if argument.source is not None:
+        _check_raw(layout, argument, argument.source, where=where)
+    elif layout.type != argument.type:
         raise OperandError(f"type {layout.type}, the kernel takes {argument.type}", where=where)
     if len(layout.shape) != len(argument.dims):
         wanted = "x".join(argument.dims)
@@ -164,6 +169,31 @@ def check_operand(layout: Layout, argument: Argument, *, where: str) -> None:
             f"rank {len(layout.shape)}, the kernel takes {len(argument.dims)} ({wanted})",
             where=where,
         )
+
+
+def _check_raw(layout: Layout, argument: Argument, source: str, *, where: str) -> None:
+    """Raw bytes, signed or not, in rows of whole blocks."""
+    blocks = block_format(source)
+    if layout.type not in RAW_TYPES:
+        raise OperandError(
+            f"type {layout.type}, the kernel takes raw bytes ({' or '.join(RAW_TYPES)}) of "
+            f"{source} blocks",
+            where=where,
+        )
+    if len(layout.shape) == len(argument.dims) and layout.shape[-1] % blocks.bytes:
+        raise OperandError(
+            f"rows of {layout.shape[-1]} B are no whole {source} blocks of {blocks.bytes} B "
+            f"({blocks.elements} elements of {argument.dims[-1]} each)",
+            where=where,
+        )
+
+
+def sizes_of(layout: Layout, argument: Argument) -> tuple[int, ...]:
+    """The sizes that an operand's shape states, in the order of the argument's dims."""
+    if argument.source is None:
+        return layout.shape
+    blocks = block_format(argument.source)
+    return (*layout.shape[:-1], layout.shape[-1] // blocks.bytes * blocks.elements)
 
 
 def strided_layout(array: np.ndarray, *, where: str) -> Layout | None:

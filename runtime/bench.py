@@ -112,7 +112,7 @@ def compare64(contraction: Contraction, case: Case, got: np.ndarray) -> Error64:
     rows: np.ndarray | slice = slice(None)
     if float_operations(case.problem) > WHOLE_FLOPS:
         rows = np.unique(np.random.default_rng(3).integers(0, got.shape[-2], ROWS))
-    expected = evaluate(contraction, case.host, rows=rows)
+    expected = evaluate(contraction, case.values, rows=rows)
     if not expected.size:
         return Error64(max_abs=0.0, relative=0.0, allowed=0.0)
     difference = np.abs(got[..., rows, :].astype(np.float64) - expected)
@@ -121,7 +121,7 @@ def compare64(contraction: Contraction, case: Case, got: np.ndarray) -> Error64:
     return Error64(
         max_abs=largest,
         relative=largest / scale if scale else largest,
-        allowed=rounding(contraction, case.host, scale),
+        allowed=rounding(contraction, case.values, scale),
     )
 
 
@@ -207,8 +207,8 @@ def _view(device: Device, array: np.ndarray, type_: str) -> rt.HalBufferView:
 
 
 def _numpy_arm(contraction: Contraction, case: Case) -> Arm:
-    """numpy's matmul and the same epilogue; narrow floats are widened before the clock starts."""
-    host: Mapping[str, np.ndarray] = case.host
+    """numpy's matmul and the same epilogue; what is narrow is widened before the clock starts."""
+    host: Mapping[str, np.ndarray] = case.values
     kind = element_type(contraction.accumulator)
     wide = dtype_of("f32") if kind.kind == "float" and kind.bits < 64 else dtype_of(kind.name)
     widened = {name: array.astype(wide) for name, array in host.items()}

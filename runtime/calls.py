@@ -23,6 +23,7 @@ from .arrays import (
     check_operand,
     contiguous,
     launch_constants,
+    sizes_of,
     span_bytes,
     strided_layout,
     window,
@@ -215,11 +216,12 @@ class KernelCall:
         entry = self.ref.entry
         found: dict[str, tuple[int, str]] = {}
         for argument, layout in zip(entry.args, layouts, strict=False):
-            for dim, size in zip(argument.dims, layout.shape, strict=True):
+            for dim, size in zip(argument.dims, sizes_of(layout, argument), strict=True):
                 known, who = found.setdefault(dim, (size, argument.name))
                 if known != size:
+                    whole = f" in whole {argument.source} blocks" if argument.source else ""
                     raise OperandError(
-                        f"size {dim} is {size}, operand '{who}' has {known}",
+                        f"size {dim} is {size}{whole}, operand '{who}' has {known}",
                         where=f"kernel '{self._name}' operand '{argument.name}'",
                     )
         return problem(self._name, entry.dims, tuple(found[d][0] for d in entry.dims))

@@ -23,7 +23,7 @@ class Oracle:
     """Expected results on small integer operands, exact in the type of the result."""
 
     def __init__(self, contraction: Contraction, host: Mapping[str, np.ndarray]) -> None:
-        self._contraction, self._host = contraction, host
+        self._contraction, self._host = contraction, host  # decoded
 
     def compare(self, got: np.ndarray) -> str | None:
         """Compare every element; what is wrong, or None."""

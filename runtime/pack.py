@@ -95,5 +95,6 @@ def open_pack(path: Path | str) -> Pack:
 def family_id(kernel: KernelEntry) -> str:
     """Eight hex digits of what a choice depends on besides code: arguments and candidates."""
     parts = [kernel.kernel, *kernel.dims, *(f"{a.name}:{a.type}:{a.dims}" for a in kernel.args)]
+    parts += [f"{a.name} from {a.source}" for a in kernel.args if a.source is not None]
     parts += [r.full_name for r in kernel.members]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:8]

@@ -12,16 +12,20 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from dialects.block_formats import Q8_0
 from dialects.errors import Error
 from dialects.expressions import ceildiv
 from dialects.manifest import KernelEntry, Record
 from dialects.member import Problem
+from dialects.rules import alignment_needs
 from dialects.types import element_type
 
-from .arrays import Layout, dense_layouts, launch_constants, span_bytes
+from .arrays import Layout, contiguous, dense_layouts, launch_constants, span_bytes
+from .blocks import pack_q8_0
 from .dtypes import dtype_of
 from .executors import Launchable, Memory
 from .oracle import Oracle
+from .reference import decoded
 
 PATTERN = 8191  # a prime: rows of any other length start at ever new places of the pattern
 LARGEST = 2  # magnitude of the integers
@@ -31,12 +35,14 @@ LARGEST = 2  # magnitude of the integers
 class Case:
     """A problem with operands on host and device, to be launched in ``splits`` slices of K.
 
-    Only with small ``integers`` is the right answer one value.
+    ``host`` are the operands as a caller passes them, ``values`` what a kernel makes of them: block
+    formats decoded. Only with small ``integers`` is the right answer one value.
     """
 
     kernel: KernelEntry
     problem: Problem
     host: dict[str, np.ndarray]
+    values: dict[str, np.ndarray]
     inputs: tuple[Any, ...]
     result: Any
     start: np.ndarray | None
@@ -70,20 +76,25 @@ def make_case(
     density = _density(kernel, problem)
     *inputs, result = dense_layouts(kernel, problem)
     for argument, layout in zip(kernel.inputs, inputs, strict=True):
-        array = _integers(rng, layout, density) if integers else _normal(rng, layout)
+        if argument.source is not None:
+            array = _blocks(rng, layout, argument.source, density if integers else None)
+        else:
+            array = _integers(rng, layout, density) if integers else _normal(rng, layout)
         host[argument.name] = array
         buffers.append(device.upload(array, span_bytes(layout)))
     start = None
     if kernel.result.mode == "readwrite":
         start = host[kernel.result.name] = _integers(rng, result, density)
+    values = decoded(kernel.contraction, host)
     return Case(
         kernel=kernel,
         problem=problem,
         host=host,
+        values=values,
         inputs=tuple(buffers),
         result=device.allocate(span_bytes(result)),
         start=start,
-        oracle=Oracle(kernel.contraction, host),
+        oracle=Oracle(kernel.contraction, values),
         integers=integers,
     )
 
@@ -109,6 +120,26 @@ def _integers(rng: np.random.Generator, layout: Layout, density: float) -> np.nd
     return np.resize(pattern.astype(np.float32).astype(dtype_of(layout.type)), layout.shape)
 
 
+def _blocks(
+    rng: np.random.Generator, layout: Layout, source: str, density: float | None
+) -> np.ndarray:
+    """Raw blocks whose elements are small integers, or of normal size where ``density`` is None.
+
+    Scales are powers of two that differ from block to block, so that a block which is decoded with
+    another one's shows.
+    """
+    assert source == Q8_0.name
+    blocks = (*layout.shape[:-1], layout.shape[-1] // Q8_0.bytes)
+    elements = (*layout.shape[:-1], blocks[-1] * Q8_0.elements)
+    if density is None:
+        quants = rng.integers(-127, 128, elements, np.int8)
+        return pack_q8_0(quants, rng.uniform(0.5, 2.0, blocks) / 64)
+    least = contiguous("i8", elements)
+    quants = _integers(rng, least, density)
+    scales = np.resize(2.0 ** rng.integers(-1, 1, PATTERN), blocks)
+    return pack_q8_0((quants // 2 * 2).astype(np.int8), scales)
+
+
 def _normal(rng: np.random.Generator, layout: Layout) -> np.ndarray:
     dtype = dtype_of(layout.type)
     if element_type(layout.type).kind != "float":
@@ -122,7 +153,7 @@ def awkward_problem(kernel: KernelEntry, record: Record, splits: int = 1) -> Pro
     With ``splits`` each slice has a block of K, and the last one more. Sizes are rounded up to what
     the record's copies need; others it never meets.
     """
-    tile, need = record.tile, record.needs.alignment or {}
+    tile, need = record.tile, alignment_needs(kernel, record)
     blocks = splits * record.split.k_block if record.split and splits > 1 else 2 * tile.k
     sizes = (tile.m + 3, tile.n + 5, blocks + 1)
     batch = (2,) if len(kernel.dims) == 4 else ()

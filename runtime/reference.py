@@ -9,6 +9,7 @@ import numpy as np
 from dialects.operands import Contraction, Operand
 from dialects.types import element_type
 
+from .blocks import decode_blocks
 from .dtypes import dtype_of
 
 COMBINE = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
@@ -30,8 +31,8 @@ def evaluate(
 ) -> np.ndarray:
     """C[..., rows, columns] in the wide type, before its last rounding to C's own type.
 
-    ``operands`` are arrays by name in their stored axis order; C's own is needed when the kernel
-    accumulates. ``wide`` replaces the type that sums are taken in.
+    ``operands`` are arrays by name in their stored axis order, decoded (:func:`decoded`); C's own
+    is needed when the kernel accumulates. ``wide`` replaces the type that sums are taken in.
     """
     wide = wide or wide_dtype(contraction)
     a, b = matrices(contraction, operands)
@@ -70,10 +71,20 @@ def _rounded(value: np.ndarray, type_name: str, wide: np.dtype) -> np.ndarray:
     return value.astype(target).astype(wide)
 
 
+def decoded(contraction: Contraction, operands: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The operands as elements of their types: raw bytes decoded, dense ones as they are."""
+    result = dict(operands)
+    for operand in (contraction.a, contraction.b):
+        if operand.source is not None:
+            values = decode_blocks(operands[operand.name], operand.source)
+            result[operand.name] = values.astype(dtype_of(operand.type))
+    return result
+
+
 def matrices(
     contraction: Contraction, operands: Mapping[str, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """A as [..., M, K] and B as [..., K, N], however they are stored."""
+    """A as [..., M, K] and B as [..., K, N] of decoded operands, however they are stored."""
     a, b = operands[contraction.a.name], operands[contraction.b.name]
     return (
         np.swapaxes(a, -1, -2) if contraction.transposed_a else a,

@@ -19,7 +19,7 @@ func.func @matmul_f32(%a: tensor<?x?xf32>, %b: tensor<?x?xf32>) -> tensor<?x?xf3
         {m = 8, n = 128, k = 512, thread_m = 4, thread_n = 64, backends = ["cpu"]},
         // GPU: a workgroup of (m / thread_m) * (n / thread_n) lanes; the CPU takes the first too
         {m = 64, n = 64, k = 16, thread_m = 4, thread_n = 4},
-        {m = 128, n = 64, k = 16, thread_m = 8, thread_n = 4, backends = ["cuda", "rocm", "vulkan"]},
+        {m = 128, n = 128, k = 16, thread_m = 8, thread_n = 8, backends = ["cuda", "rocm", "vulkan"]},
         {m = 32, n = 32, k = 16, thread_m = 2, thread_n = 2, backends = ["cuda", "rocm", "vulkan"]}
       ]
     } {

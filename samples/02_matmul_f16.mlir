@@ -18,7 +18,7 @@ func.func @matmul_f16(%a: tensor<?x?xf16>, %b: tensor<?x?xf16>) -> tensor<?x?xf3
         {m = 16, n = 16, k = 16, waves_m = 1, waves_n = 1, backends = ["rocm", "vulkan"]},
         // the portable tile
         {m = 64, n = 64, k = 16, thread_m = 4, thread_n = 4},
-        {m = 128, n = 64, k = 16, thread_m = 8, thread_n = 4, backends = ["cuda", "rocm", "vulkan"]}
+        {m = 128, n = 128, k = 16, thread_m = 8, thread_n = 8, backends = ["cuda", "rocm", "vulkan"]}
       ]
     } {
   %c0 = arith.constant 0 : index

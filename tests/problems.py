@@ -10,6 +10,7 @@ import pytest
 
 from dialects.manifest import KernelEntry
 from runtime import Session
+from runtime.blocks import pack_q8_0
 from runtime.dtypes import dtype_of
 
 LARGEST = 3  # with sums below 2^24 every order of additions gives the same f32
@@ -64,3 +65,10 @@ def candidates(session: Session, kernel: str) -> list[str]:
 def call(session: Session, kernel: str, *operands: Any, **options: Any) -> Any:
     """Call a kernel by name."""
     return getattr(session, kernel)(*operands, **options)
+
+
+def q8_0_integers(rng: np.random.Generator, shape: Sequence[int]) -> np.ndarray:
+    """Raw q8_0 bytes of small integers: even quants, scales of 1/2, 1 and 2 from block to block."""
+    quants = 2 * rng.integers(-2, 3, shape, np.int8)
+    scales = 2.0 ** rng.integers(-1, 2, (*shape[:-1], shape[-1] // 32))
+    return pack_q8_0(quants, scales)

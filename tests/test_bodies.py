@@ -14,7 +14,7 @@ from facts_files import FOLDER
 from kernel_sources import TILE, lowered, source, tile_body, whole_pipeline
 from lowering.builder import dense
 from lowering.target import target_from_facts
-from lowering.tiles import BODIES
+from lowering.tiles import BODIES, body_named
 
 LISTED = str(FOLDER / "vulkan-h200.json")
 RDNA, CDNA = "rocm:gfx1100", "rocm:gfx942"
@@ -166,6 +166,6 @@ def test_names_of_kernels_do_not_clash_with_ours(name: str, target: str) -> None
 
 def test_bodies_have_distinct_names() -> None:
     assert len({b.name for b in BODIES}) == len(BODIES)
-    assert all(tile_body(b.name) is b for b in BODIES)
+    assert all(body_named(b.name) is b for b in BODIES)
     with pytest.raises(UnsupportedError, match=r"here: body 'none' is not one of .*software"):
-        tile_body("none", where="here")
+        body_named("none", where="here")

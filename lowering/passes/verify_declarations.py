@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from dialects.errors import DeclarationError, Error
 
-from .. import attributes
+from .. import attributes, decoders
 from ..ir import attribute_names, location, mlir, operations, symbol
 from ..pipeline import Report
 
@@ -16,7 +16,8 @@ from ..pipeline import Report
 class VerifyDeclarations:
     """Check every ``xpu.*`` attribute of the module; the IR stays as it is.
 
-    ``func.func @f(...) attributes {xpu.kernel, xpu.dims = ["M", "N", "K"], ...}`` passes,
+    ``func.func @f(...) attributes {xpu.kernel, xpu.dims = ["M", "N", "K"], ...}`` passes, and
+    ``func.func private @d(tensor<?x?xi8>) -> tensor<?x?xf32> attributes {xpu.decode = "q8_0"}``;
     ``xpu.nonsense`` or a function with ``xpu.dims`` but without ``xpu.kernel`` is refused.
     """
 
@@ -44,6 +45,9 @@ def _declares_kernel(op: mlir.Operation, module: mlir.Operation, where: str) -> 
             raise DeclarationError(
                 f"{declared[0]} belongs on a function of the outermost module, found on '{op.name}'"
             )
+        return False
+    if declared == [decoders.ATTRIBUTE]:
+        decoders.check_decoder(op)
         return False
     if declared and not attributes.is_kernel(op):
         raise DeclarationError(f"function '{symbol(op)}' has {declared[0]} but no xpu.kernel")

@@ -11,7 +11,7 @@ from .cpu_mmt4d import CpuMmt4dBody
 from .fragments import FragmentsBody, FragmentsSoftwareBody
 from .mfma import MfmaBody, MfmaNarrowBody
 from .mma_sync import MmaSyncBody, MmaSyncNarrowBody, MmaSyncWordsBody
-from .software import SoftwareBody
+from .software import SoftwareBody, SoftwareWideBody
 from .tma_wgmma import TmaWgmmaBody, TmaWgmmaPairBody
 from .wgmma import WgmmaBody
 from .wmma import WmmaBody, WmmaNarrowBody
@@ -42,6 +42,7 @@ BODIES: tuple[TileBody, ...] = (
     WmmaNarrowBody(),
     MfmaBody(),
     MfmaNarrowBody(),
+    SoftwareWideBody(),
     SoftwareBody(),
     CpuMmt4dBody(),
 )

@@ -51,9 +51,15 @@ class TileBody(Protocol):
         ...
 
 
-def refused_types(contraction: Contraction, body: str) -> str | None:
-    """Why a body without 8-bit floats cannot take the operands, or None when it can."""
+def refused_types(contraction: Contraction, body: str, sources: tuple[str, ...] = ()) -> str | None:
+    """Why a body without 8-bit floats cannot take the operands, or None when it can.
+
+    ``sources`` are the block formats that it decodes; dense operands it always has.
+    """
     for operand in contraction.operands:
+        if operand.source is not None and operand.source not in sources:
+            served = ", ".join(("dense", *sources))
+            return f"{body} has no {operand.source} source ('{operand.name}'), only {served}"
         if operand.type.startswith("f8"):
             return f"{body} has no {operand.type} ('{operand.name}'): f16 holds its values exactly"
     return None

@@ -1,4 +1,4 @@
-"""The two kernels of the CPU body: packing a panel, and the register tile over packed panels."""
+"""The register tile of the CPU body, over packed panels; :mod:`.cpu_pack` packs them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from .epilogue import add, apply_epilogue, compute_type, convert, shaped
 from .interface import STORAGE, KernelValues, bind_buffer, storage_type
 from .kernel_text import Index, KernelText
 
-LINE = 16  # elements of a row copied at a time: a cache line of f32
 UNROLL = 4  # K steps written out in the inner loop; more only grows the code
 
 
@@ -51,97 +50,6 @@ class Panels:
         _, outer, tile = self.side(side)
         batch = f"{c.batch} * " if c.batch else ""
         return f"{batch}ceildiv({outer}, {tile}) * {tile} * {c.k}"
-
-
-class PanelCopy:
-    """Copies a panel, column by column (one k each), into the type that products are summed in."""
-
-    def __init__(
-        self,
-        panels: Panels,
-        ir: KernelText,
-        values: KernelValues,
-        operand: Operand,
-        tile: int,
-        batch: str,
-        origin: Index,
-        source: str,
-        packed: str,
-    ) -> None:
-        self.ir, self.values, self.operand, self.tile = ir, values, operand, tile
-        self.batch, self.origin, self.source, self.packed = batch, origin, source, packed
-        self.type, self.mlir = panels.type, panels.mlir
-        self.k_inner = operand.dims[-1] == panels.contraction.k
-        self.stored = storage_type(operand.type)
-
-    def _position(self, k: Index, row: Index) -> str:
-        outer = self.ir.add(self.origin, row)
-        indices = [outer, k] if self.k_inner else [k, outer]
-        if len(self.operand.dims) == 3:
-            indices = [self.batch, *indices]
-        return self.ir.index(self.values.offset(self.ir, self.operand, indices))
-
-    def _element(self, position: str) -> str:
-        kind = f"memref<?x{self.stored}, {STORAGE}>"
-        raw = self.ir.value(f"memref.load {self.source}[{position}] : {kind}")
-        return convert(self.ir, raw, self.operand.type, self.type)
-
-    def _put(self, value: str, slot: Index) -> None:
-        kind = f"memref<?x{self.mlir}, {STORAGE}>"
-        self.ir.emit(f"memref.store {value}, {self.packed}[{self.ir.index(slot)}] : {kind}")
-
-    def full(self, k_size: str, base: Index) -> None:
-        """A panel whose rows are all inside."""
-        ir = self.ir
-        if not self.k_inner:
-            with ir.loop(0, k_size, 1, "k") as k:
-                value = self._vector(self._position(k, 0), self.tile)
-                kind = f"memref<?x{self.mlir}, {STORAGE}>, {shaped(self.mlir, self.tile)}"
-                slot = ir.index(ir.add(base, ir.mul(k, self.tile)))
-                ir.emit(f"vector.store {value}, {self.packed}[{slot}] : {kind}")
-            return
-        main = ir.mul(ir.div(k_size, LINE), LINE)
-        with ir.loop(0, main, LINE, "k") as k:
-            self._transpose(k, ir.add(base, ir.mul(k, self.tile)))
-        with ir.loop(main, k_size, 1, "k") as k:
-            slot = ir.add(base, ir.mul(k, self.tile))
-            for row in range(self.tile):
-                self._put(self._element(self._position(k, row)), ir.add(slot, row))
-
-    def edge(self, k_size: str, base: Index, left: Index) -> None:
-        """The last panel, of which only ``left`` rows are inside."""
-        with self.ir.loop(0, k_size, 1, "k") as k:
-            self._edge_column(k, self.ir.add(base, self.ir.mul(k, self.tile)), left)
-
-    def _transpose(self, k: str, slot: Index) -> None:
-        """LINE columns of every row: each cache line of the source is visited once, whole.
-
-        Column by column, rows a power of two apart would fall into one set of the cache and evict
-        each other (14 rows of 4 KiB cost six times as much).
-        """
-        ir = self.ir
-        for row in range(self.tile):
-            values = self._vector(self._position(k, row), LINE)
-            for step in range(LINE):
-                one = ir.value(
-                    f"vector.extract {values}[{step}] : {self.mlir} from {shaped(self.mlir, LINE)}"
-                )
-                self._put(one, ir.add(slot, step * self.tile + row))
-
-    def _vector(self, position: str, lanes: int) -> str:
-        kind = f"memref<?x{self.stored}, {STORAGE}>, {shaped(self.stored, lanes)}"
-        raw = self.ir.value(f"vector.load {self.source}[{position}] : {kind}")
-        return convert(self.ir, raw, self.operand.type, self.type, lanes)
-
-    def _edge_column(self, k: str, slot: Index, left: Index) -> None:
-        """Rows beyond ``left`` are zero; their addresses are clamped to the first one."""
-        ir = self.ir
-        with ir.loop(0, self.tile, 1, "row") as row:
-            inside = ir.less(row, left)
-            safe = ir.select(inside, row, ir.index(0), "index")
-            value = self._element(self._position(k, safe))
-            value = ir.select(inside, value, ir.constant(0, self.mlir), self.mlir)
-            self._put(value, ir.add(slot, row))
 
 
 class Multiply:

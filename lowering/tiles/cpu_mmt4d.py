@@ -18,7 +18,8 @@ from dialects.types import element_type
 
 from ..target import Target
 from .body import Emitted, refused_types
-from .cpu_kernels import Multiply, PanelCopy, Panels
+from .cpu_kernels import Multiply, Panels
+from .cpu_pack import PanelCopy
 from .epilogue import compute_type
 from .host_entry import HostFunction, Tensor, executable
 from .interface import (
@@ -28,6 +29,7 @@ from .interface import (
     load_constants,
 )
 from .kernel_text import KernelText
+from .operand_source import DECODED
 from .software import software_group
 
 MAX_ACCUMULATORS = 1024  # elements of one register tile
@@ -52,7 +54,7 @@ class CpuMmt4dBody:
         for operand in contraction.extras:
             if contraction.n in operand.dims[:-1]:
                 return f"cpu_mmt4d reads rows, {contraction.n} must be the last of {operand.dims}"
-        return refused_types(contraction, self.name)
+        return refused_types(contraction, self.name, DECODED)
 
     def emit(self, kernel: str, contraction: Contraction, tile: Tile, target: Target) -> Emitted:
         """See :class:`.body.TileBody`."""
@@ -99,7 +101,7 @@ class _Candidate:
             ir,
             layout=layout,
             binding=0,
-            type_name=operand.type,
+            type_name=operand.stored_type,
             count=values.span(ir, operand),
             read_only=True,
         )

@@ -25,7 +25,7 @@ from .epilogue import convert
 from .fragment_share import Slot
 from .interface import storage_type
 from .kernel_text import Index, KernelText
-from .software import multiply_add
+from .software_kernel import multiply_add
 
 if TYPE_CHECKING:
     from .fragment_kernel import FragmentKernel

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from dialects.manifest import Launch
 from dialects.member import Tile
-from dialects.operands import Contraction
+from dialects.operands import Contraction, Operand
 
 from .host_entry import HostFunction, Tensor, executable
 from .interface import constant_names, layout_text
@@ -89,10 +89,15 @@ def executable_name(entry: str) -> str:
     return f"kernel{entry.removeprefix(ENTRY)}"
 
 
-def gemm_host(kernel: str, contraction: Contraction) -> str:
-    """The host functions of a kernel that needs no workspace."""
+def gemm_host(kernel: str, contraction: Contraction, *, in_words: Collection[Operand] = ()) -> str:
+    """The host functions of a kernel that needs no workspace.
+
+    Buffers of operands that are read ``in_words`` are passed on up to the end of their last word.
+    """
     host = HostFunction(contraction)
-    reads: list[Tensor] = [host.operand(o) for o in contraction.operands[:-1]]
+    reads: list[Tensor] = [
+        host.operand(o, whole_words=o in in_words) for o in contraction.operands[:-1]
+    ]
     result = host.operand(contraction.c, consume=True)
     sizes = ([contraction.batch] if contraction.batch else []) + [contraction.m, contraction.n]
     done = host.dispatch(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dialects.operands import Contraction, Operand
+from dialects.types import element_type
 
 from .interface import KernelValues, constant_names, storage_type
 from .kernel_text import Index, KernelText
@@ -63,10 +64,18 @@ class HostFunction:
         )
         return Tensor(name=tensor, element=element, count=size)
 
-    def operand(self, operand: Operand, *, consume: bool = False) -> Tensor:
-        """An operand as a buffer argument of exactly the span that its sizes and strides give."""
+    def operand(
+        self, operand: Operand, *, consume: bool = False, whole_words: bool = False
+    ) -> Tensor:
+        """An operand as a buffer argument of exactly the span that its sizes and strides give.
+
+        ``whole_words`` rounds it up to 32-bit words, of which every device buffer is made.
+        """
         count = self.values.span(self.ir, operand)
-        return self.buffer(operand.name, storage_type(operand.type), count, consume=consume)
+        per = 4 // element_type(operand.stored_type).bytes
+        if whole_words and per > 1:
+            count = self.ir.mul(self.ir.ceildiv(count, per), per)
+        return self.buffer(operand.name, storage_type(operand.stored_type), count, consume=consume)
 
     def dispatch(
         self,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dialects.block_formats import block_format
 from dialects.manifest import SPLITS
 from dialects.operands import Contraction, Operand
 from dialects.types import element_type
@@ -47,19 +48,27 @@ class KernelValues:
         return self.values[name]
 
     def offset(self, ir: KernelText, operand: Operand, indices: Sequence[Index]) -> Index:
-        """The linear element offset of ``operand[indices]``."""
+        """The offset of ``operand[indices]`` in stored elements; the last index counts those."""
         position: Index = indices[-1]
         for stride, index in zip(operand.strides, indices, strict=False):
             position = ir.add(ir.mul(index, self.values[stride]), position)
         return position
 
+    def extent(self, ir: KernelText, operand: Operand) -> Index:
+        """Stored elements of one row: as many as its size says, or the bytes of whole blocks."""
+        size = self.values[operand.dims[-1]]
+        if operand.source is None:
+            return size
+        blocks = block_format(operand.source)
+        return ir.mul(ir.ceildiv(size, blocks.elements), blocks.bytes)
+
     def span(self, ir: KernelText, operand: Operand) -> Index:
-        """Elements from the first to the last one of the operand, at least 1.
+        """Stored elements from the first to the last one of the operand, at least 1.
 
         A size of zero gives 1: an empty binding is refused by some drivers, and nothing of it is
         read.
         """
-        last: Index = self.values[operand.dims[-1]]
+        last = self.extent(ir, operand)
         for stride, dim in zip(operand.strides, operand.dims, strict=False):
             before = ir.sub(ir.greatest(self.values[dim], 1), 1)
             last = ir.add(ir.mul(before, self.values[stride]), last)

@@ -79,6 +79,12 @@ class KernelText:
         """a mod b of unsigned values."""
         return 0 if b == 1 else self._arith("remui", a, b, lambda x, y: x % y)
 
+    def xor(self, a: Index, b: Index) -> Index:
+        """a ^ b."""
+        if a == 0 or b == 0:
+            return b if a == 0 else a
+        return self._arith("xori", a, b, lambda x, y: x ^ y)
+
     def least(self, a: Index, b: Index) -> Index:
         """min(a, b) of unsigned values."""
         return self._arith("minui", a, b, min)

@@ -8,12 +8,13 @@ result is the same every time, and applies the epilogue. No atomics: Vulkan has 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from dialects.expressions import ceildiv
 from dialects.manifest import SPLITS, Launch, SplitK, Step
 from dialects.member import Tile
-from dialects.operands import Contraction
+from dialects.operands import Contraction, Operand
 from dialects.types import element_type
 
 from .epilogue import add, compute_type, convert
@@ -175,12 +176,15 @@ def split_launch(
     )
 
 
-def split_host(kernel: str, contraction: Contraction) -> str:
-    """``<kernel>.split``, its ``.async`` and ``.repeat``; the workspace follows the result."""
+def split_host(kernel: str, contraction: Contraction, *, in_words: Collection[Operand] = ()) -> str:
+    """``<kernel>.split``, its ``.async`` and ``.repeat``; the workspace follows the result.
+
+    ``in_words`` as :func:`.gemm_launch.gemm_host` takes them.
+    """
     c = contraction
     host = HostFunction(c, split=True)
     ir, values = host.ir, host.values
-    a, b, *extras = (host.operand(o) for o in c.operands[:-1])
+    a, b, *extras = (host.operand(o, whole_words=o in in_words) for o in c.operands[:-1])
     result = host.operand(c.c, consume=True)
     mlir = element_type(compute_type(c)).mlir
     space = host.buffer("workspace", mlir, _partial_count(ir, c, values), consume=True)

@@ -10,8 +10,9 @@
 // TARGET-SAME:   subgroup_size_choices = [32]
 // TARGET:      module @gemm__4x4x2_t2x2__software attributes {hal.device.targets = [#device_target_vulkan]
 
-// One executable: sizes and strides are i32 constants, tiles are staged in workgroup memory between
-// barriers, each lane keeps 2 x 2 sums, and what lies outside is not stored.
+// One executable: sizes and strides are i32 constants, tiles are staged in two halves of workgroup
+// memory with one barrier a tile, the next tile is read before the products of this one, each lane
+// keeps 2 x 2 sums, and what lies outside is not stored.
 // VULKAN:       hal.executable.source private @__kernel
 // VULKAN:         hal.executable.export public @gemm ordinal(0) layout(#pipeline_layout)
 // VULKAN:           arith.ceildivui
@@ -23,15 +24,21 @@
 // VULKAN:           hal.interface.binding.subspan {{.*}} binding(0) {{.*}} flags(ReadOnly) : memref<?xf16
 // VULKAN:           hal.interface.binding.subspan {{.*}} binding(1) {{.*}} flags(ReadOnly) : memref<?xf16
 // VULKAN:           hal.interface.binding.subspan {{.*}} binding(2) {{.*}} offset(%c0) : memref<?xf32
-// VULKAN-COUNT-2:   memref.alloc() : memref<8xf32, #gpu.address_space<workgroup>>
+// VULKAN-COUNT-2:   memref.alloc() : memref<16xf32, #gpu.address_space<workgroup>>
+// VULKAN:           scf.if
+// VULKAN:             arith.extf {{.*}} : f16 to f32
+// VULKAN:             memref.store {{.*}} #gpu.address_space<workgroup>
+// VULKAN:           gpu.barrier
 // VULKAN:           scf.for
+// VULKAN:             memref.load {{.*}} : memref<?xf16, #hal.descriptor_type<storage_buffer>>
+// VULKAN-NOT:         memref.store
+// VULKAN:             vector.load {{.*}} #gpu.address_space<workgroup>>, vector<2xf32>
+// VULKAN-COUNT-8:     math.fma
 // VULKAN:             arith.extf {{.*}} : f16 to f32
 // VULKAN:             memref.store {{.*}} #gpu.address_space<workgroup>
 // VULKAN:             gpu.barrier
-// VULKAN:             scf.for
-// VULKAN-COUNT-4:       math.fma
-// VULKAN:             gpu.barrier
-// VULKAN-COUNT-4:   scf.if
+// VULKAN-NOT:         gpu.barrier
+// VULKAN-COUNT-6:   scf.if
 // VULKAN:       util.func public @gemm.async(
 // VULKAN:         hal.tensor.import {{.*}} => consume %arg2 "c"
 // VULKAN:         flow.dispatch @__kernel::@gemm
