@@ -22,15 +22,14 @@ from .operand_source import Fetched, Staging, bind_source, copied_contraction
 from .staged_operand import BUFFERS, StagedOperand, array_elements
 
 PATCH = (4, 8)  # lanes of a wave's patch along M and N: each side is read once, by broadcast
-UNROLLED = 1024  # multiply-accumulates of a lane written out; a longer tile is a loop
-UNROLLED_LATE = 256  # the same where the driver compiles while the application waits
 
 
 @dataclass(frozen=True, kw_only=True)
 class SoftwareShape:
     """How a workgroup divides its tile among its lanes.
 
-    ``wide`` and ``words`` are those of :class:`.operand_source.Staging`.
+    ``wide`` and ``words`` are those of :class:`.operand_source.Staging`; ``unrolled`` is how many
+    multiply-accumulates of a lane are written out, a longer tile is a loop.
     """
 
     contraction: Contraction
