@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from pathlib import Path
+from types import ModuleType
 from typing import NoReturn
 
 import pytest
@@ -55,6 +57,15 @@ def compile_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def packs(tmp_path_factory: pytest.TempPathFactory, compile_cache: Path) -> Packs:
     """A pack for each sample; tests share them and must not change them."""
     return build_packs(tmp_path_factory.mktemp("packs"), compile_cache)
+
+
+@pytest.fixture(scope="session")
+def gguf() -> ModuleType:
+    """The reference implementation of block formats."""
+    try:
+        return importlib.import_module("gguf")
+    except ImportError:
+        _missing("no gguf package")
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from lowering.builder import dense, source_text
 from lowering.compile import CompileOptions
 from lowering.pack import write_pack
 from lowering.target import parse_target
-from problems import q8_0_integers
+from problems import candidates_at, q8_0_integers
 from runtime import DeviceArray, Session
 from runtime.arrays import Layout
 from runtime.dtypes import dtype_of
@@ -122,11 +122,6 @@ def expected(contraction: Contraction, operands: dict[str, np.ndarray]) -> np.nd
     return value.astype(dtype_of(contraction.c.type))
 
 
-def feasible(session: Session, name: str, sizes: Sequence[int]) -> list[str]:
-    """Candidates that can run there."""
-    return [v.record.name for v in session.explain(name, *sizes).verdicts if v.ok]
-
-
 def check(session: Session, name: str, m: int, n: int, k: int) -> set[str]:
     """Run every candidate that can; the bodies that did."""
     contraction = KERNELS[name][0]
@@ -134,7 +129,7 @@ def check(session: Session, name: str, m: int, n: int, k: int) -> set[str]:
     operands = operands_of(contraction, sizes)
     want = expected(contraction, operands)
     inputs = [operands[o.name] for o in contraction.operands[:-1]]
-    ran = feasible(session, name, list(sizes.values()))
+    ran = candidates_at(session, name, list(sizes.values()))
     assert ran
     for candidate in ran:
         session.override(name, candidate)
