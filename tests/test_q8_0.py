@@ -12,7 +12,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from dialects.errors import LaunchRefused, OperandError
+from dialects.errors import DeviceError, LaunchRefused, OperandError
 from dialects.manifest import KernelEntry
 from packs import build_pack, with_few_members
 from problems import DEVICES, candidates_at, entry_of, q8_0_integers
@@ -119,6 +119,10 @@ def test_bad_weights_are_refused(session: Session) -> None:
 
 
 def test_k_must_be_whole_blocks(session: Session) -> None:
+    session.override("matmul_q8_0", candidates_at(session, "matmul_q8_0", (1, 1, 32))[0])
+    with pytest.raises(DeviceError, match="K = 33 is no multiple of 32, 'b' holds whole q8_0"):
+        session.choose("matmul_q8_0", 3, 5, 33)
+    session.override("matmul_q8_0", None)
     with pytest.raises(LaunchRefused, match=r"K = 33 is no multiple of 32 \(alignment\)"):
         session.choose("matmul_q8_0", 3, 5, 33)
     verdicts = session.explain("matmul_q8_0", 3, 5, 33).verdicts
