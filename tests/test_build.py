@@ -215,8 +215,9 @@ def test_the_software_tile_builds(target: str, compile_cache: Path) -> None:
     """Compile only: no such part is needed, and no part is in a table."""
     types = (("f32", "f32"), ("f16", "f32"), ("i8", "i32"))
     kernels = [kernel(dense(a, acc), name=f"gemm_{a}") for a, acc in types]
+    kernels.append(kernel(dense("f16", transposed_b=True, source_b="q8_0"), name="gemm_q8"))
     result = built(source_text(kernels), target, compile_cache)
-    assert [k.kernel for k in result.manifest.kernels] == ["gemm_f32", "gemm_f16", "gemm_i8"]
+    assert [k.kernel for k in result.manifest.kernels] == [k.name for k in kernels]
     for entry in result.manifest.kernels:
         (record,) = entry.members
         assert (record.name, record.tier) == ("16x16x16_t4x4/software", "software")

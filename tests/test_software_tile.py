@@ -183,3 +183,24 @@ def padded(session: Session, array: np.ndarray, pad: int) -> DeviceArray:
     whole = session.array(wide)
     layout = Layout(type=whole.layout.type, shape=array.shape, strides=(columns + pad,))
     return DeviceArray(session.device, whole.buffer, layout)
+
+
+def test_the_wide_tile_moves_sixteen_bytes_at_a_time(compile_cache: Path) -> None:
+    """Read from the PTX: global and workgroup loads of four words, two barriers, all fused."""
+    tile = Tile(m=128, n=128, k=16, thread_m=8, thread_n=8)
+    text = source_text([kernel(dense("f32"), tile)])
+    options = BuildOptions(body="software_wide", compile=CompileOptions(cache=compile_cache))
+    result = build(text, "wide.mlir", [parse_target("cuda:sm_80")], options)
+    (record,) = result.manifest.kernels[0].members
+    assert record.needs.alignment == {"a.0": 4, "b.0": 4, "K": 4, "N": 4}
+    assert record.footprint.dynamic_shared_bytes == 2 * 16 * 256 * 4
+    assert record.files is not None
+    assert record.files.code_object is not None
+    ptx = result.files[record.files.code_object].decode()
+    loads = [line.split()[0] for line in ptx.splitlines() if line.split()[:1]]
+    shared = [op for op in loads if op.startswith("ld.shared")]
+    assert len(shared) == 16 * 4
+    assert {op.rpartition(".")[0] for op in shared} == {"ld.shared.v4"}
+    assert all(".v4." in op for op in loads if op.startswith("ld.global"))
+    assert loads.count("fma.rn.f32") == 16 * 64
+    assert loads.count("bar.sync") == 2
