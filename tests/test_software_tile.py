@@ -125,7 +125,8 @@ def expected(contraction: Contraction, operands: dict[str, np.ndarray]) -> np.nd
 def check(session: Session, name: str, m: int, n: int, k: int) -> set[str]:
     """Run every candidate that can; the bodies that did."""
     contraction = KERNELS[name][0]
-    sizes = dict(zip(contraction.dims, (*([3] if contraction.batch else []), m, n, k), strict=True))
+    numbers = [3, m, n, k] if contraction.batch else [m, n, k]
+    sizes = dict(zip(contraction.dims, numbers, strict=True))
     operands = operands_of(contraction, sizes)
     want = expected(contraction, operands)
     inputs = [operands[o.name] for o in contraction.operands[:-1]]
