@@ -105,7 +105,7 @@ def test_what_no_target_has_room_for(lowering: Command, tmp_path: Path) -> None:
     warned = lowering("compile", file, "--target", facts, "--gates=warn")
     assert warned.code == 0
     assert "note: gate code: no device code" in warned.err
-    assert "refused: shared 2048 B" in warned.out
+    assert "refused: shared 4096 B" in warned.out
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,7 @@ class SoftwareBody:
             tile=tile,
             wide=self.wide,
             words=vulkan,  # a part may lack narrow loads
+            vectors=not vulkan,
             unrolled=_unrolled(contraction, target),
         )
 

@@ -28,7 +28,8 @@ PATCH = (4, 8)  # lanes of a wave's patch along M and N: each side is read once,
 class SoftwareShape:
     """How a workgroup divides its tile among its lanes.
 
-    ``wide`` and ``words`` are those of :class:`.operand_source.Staging`; ``unrolled`` is how many
+    ``wide`` and ``words`` are those of :class:`.operand_source.Staging`, ``vectors`` is that of
+    :class:`.staged_operand.StagedOperand`; ``unrolled`` is how many
     multiply-accumulates of a lane are written out, a longer tile is a loop.
     """
 
@@ -36,6 +37,7 @@ class SoftwareShape:
     tile: Tile
     wide: bool
     words: bool
+    vectors: bool
     unrolled: int
 
     @property
@@ -97,6 +99,7 @@ class SoftwareKernel:
                     type_name=self.type,
                 ),
                 c.k,
+                vectors=shape.vectors,
             )
             for binding, staging in enumerate(shape.staging)
         ]

@@ -32,7 +32,7 @@
 // VULKAN:           scf.for
 // VULKAN:             memref.load {{.*}} : memref<?xi32, #hal.descriptor_type<storage_buffer>>
 // VULKAN-NOT:         memref.store
-// VULKAN:             vector.load {{.*}} #gpu.address_space<workgroup>>, vector<2xf32>
+// VULKAN-COUNT-4:     memref.load {{.*}} : memref<16xf32, #gpu.address_space<workgroup>>
 // VULKAN-COUNT-8:     math.fma
 // VULKAN:             arith.extf {{.*}} : f16 to f32
 // VULKAN:             memref.store {{.*}} #gpu.address_space<workgroup>
