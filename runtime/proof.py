@@ -12,8 +12,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from dialects.block_formats import Q8_0
-from dialects.errors import Error
+from dialects.block_formats import Q8_0, block_format
+from dialects.errors import Error, ProblemError
 from dialects.expressions import ceildiv
 from dialects.manifest import KernelEntry, Record
 from dialects.member import Problem
@@ -69,7 +69,12 @@ class Case:
 def make_case(
     device: Memory, kernel: KernelEntry, problem: Problem, *, integers: bool = True, seed: int = 0
 ) -> Case:
-    """Operands for a problem: small integers for proofs, normal floats otherwise."""
+    """Operands for a problem: small integers for proofs, normal floats otherwise.
+
+    Raises:
+        ProblemError: a size that is no whole number of an operand's blocks.
+    """
+    _check_blocks(kernel, problem)
     host: dict[str, np.ndarray] = {}
     buffers = []
     rng = np.random.default_rng(seed)
@@ -97,6 +102,19 @@ def make_case(
         oracle=Oracle(kernel.contraction, values),
         integers=integers,
     )
+
+
+def _check_blocks(kernel: KernelEntry, problem: Problem) -> None:
+    values = problem.values()
+    for argument in kernel.args:
+        if argument.source is None:
+            continue
+        size, elements = values[argument.dims[-1]], block_format(argument.source).elements
+        if size % elements:
+            raise ProblemError(
+                f"kernel '{kernel.kernel}': {argument.dims[-1]} = {size} is no multiple of "
+                f"{elements}, '{argument.name}' holds whole {argument.source} blocks"
+            )
 
 
 def _density(kernel: KernelEntry, problem: Problem) -> float:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
@@ -155,6 +157,15 @@ def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     monkeypatch.setitem(sys.modules, "torch", None)
     return fake
+
+
+@pytest.fixture(scope="session")
+def gguf() -> ModuleType:
+    """The reference implementation of block formats."""
+    try:
+        return importlib.import_module("gguf")
+    except ImportError:
+        _missing("no gguf package")
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ from lowering.target import Target, parse_target
 from lowering.tiles import FragmentsBody, TileBody, body_named
 
 NAME = "test.mlir"
-TILE = Tile(m=16, n=16, k=16, thread_m=4, thread_n=4)  # takes 2 KiB of workgroup memory in f32
-SMALL = Tile(m=4, n=4, k=4, thread_m=2, thread_n=2)  # takes 128 B
+TILE = Tile(m=16, n=16, k=16, thread_m=4, thread_n=4)  # takes 4 KiB of workgroup memory in f32
+SMALL = Tile(m=4, n=4, k=4, thread_m=2, thread_n=2)  # takes 256 B
 READ = f"{GENERALIZE},group-operands"
 
 

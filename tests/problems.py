@@ -58,7 +58,11 @@ def answer(kernel: str, operands: Sequence[np.ndarray]) -> np.ndarray:
 
 def candidates(session: Session, kernel: str) -> list[str]:
     """Names of every candidate that can run on the session's device."""
-    sizes = [1] * len(entry_of(session, kernel).dims)
+    return candidates_at(session, kernel, [1] * len(entry_of(session, kernel).dims))
+
+
+def candidates_at(session: Session, kernel: str, sizes: Sequence[int]) -> list[str]:
+    """Names of every candidate that can run there at these sizes."""
     return [v.record.name for v in session.explain(kernel, *sizes).verdicts if v.ok]
 
 

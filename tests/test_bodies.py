@@ -13,7 +13,7 @@ from dialects.operands import Contraction, EpilogueStep, Operand
 from facts_files import FOLDER
 from kernel_sources import TILE, lowered, source, tile_body, whole_pipeline
 from lowering.builder import dense
-from lowering.target import target_from_facts
+from lowering.target import parse_target, target_from_facts
 from lowering.tiles import BODIES, body_named
 
 LISTED = str(FOLDER / "vulkan-h200.json")
@@ -21,6 +21,7 @@ RDNA, CDNA = "rocm:gfx1100", "rocm:gfx942"
 WAVES = Tile(m=32, n=32, k=16, waves_m=1, waves_n=1)
 STAGED = replace(WAVES, stages=2)
 FLIPPED = Operand(name="x", type="f32", dims=("N", "M"))
+Q8 = dense("f16", transposed_b=True, source_b="q8_0")
 NARROW = (EpilogueStep(op="cast", type="f8e4m3"),)
 
 
@@ -87,6 +88,8 @@ def with_extra(extra: Operand) -> Contraction:
             STAGED,
             r"no f8e4m3 \('c'\)",
         ),
+        ("vulkan", Q8, replace(TILE, k=3), "q8_0 is read in pairs, each lane would copy one"),
+        (LISTED, Q8, WAVES, r"coop_matrix has no q8_0 source \('b'\), only dense"),
         (LISTED, dense("i8", "i16"), WAVES, r"the driver lists no config for i8\*i8->i16"),
         (LISTED, dense("bf16"), WAVES, "gpu.mma_matrix has no bf16 operand"),
         (LISTED, dense("f16"), replace(WAVES, m=20), "no listed config .* divides the wave tile"),
@@ -149,6 +152,32 @@ def test_workgroup_memory_is_what_the_isa_has_until_the_driver_says() -> None:
     known = DeviceFacts(backend="rocm", isa="gfx950", shared_bytes_per_block=4096)
     unknown = [DeviceFacts(backend="rocm", isa=i) for i in ("gfx950", "gfx942")]
     assert [target_from_facts(f).shared_bytes for f in (known, *unknown)] == [4096, 163840, 65536]
+
+
+@pytest.mark.parametrize(
+    ("contraction", "tile", "message"),
+    [
+        (dense("f32"), TILE, "software_wide needs 64 lanes, found 16"),
+        (
+            dense("f32"),
+            replace(TILE, m=64, n=64, k=2),
+            "would copy 1 < 4 elements of 'a' at a time",
+        ),
+        (dense("f64", "f64"), replace(TILE, m=64, n=64), "copy 2 < 4 elements of 'a' at a time"),
+        (
+            replace(Q8, a=replace(Q8.a, source="q8_0")),
+            replace(TILE, m=64, n=64),
+            "software_wide needs a dense operand, blocks are copied in one way",
+        ),
+    ],
+)
+def test_what_is_not_copied_wide_is_copied_narrow(
+    contraction: Contraction, tile: Tile, message: str
+) -> None:
+    target = parse_target("vulkan")
+    refused = tile_body("software_wide").refusal(contraction, tile, target)
+    assert message in (refused or "")
+    assert tile_body("software").refusal(contraction, tile, target) is None
 
 
 def test_an_operand_in_the_other_order_is_read_by_lanes() -> None:

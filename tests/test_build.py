@@ -62,8 +62,8 @@ def test_records_of_every_target_are_whole(compile_cache: Path) -> None:
     cpu, vulkan, cuda, rocm = (r.footprint for r in made)
     assert (cpu.registers, cpu.threads_per_group, cpu.shared_bytes) == (None, None, None)
     assert (vulkan.registers, vulkan.threads_per_group) == (None, 16)
-    assert (vulkan.static_shared_bytes, vulkan.dynamic_shared_bytes) == (2048, 0)
-    assert (cuda.static_shared_bytes, cuda.dynamic_shared_bytes) == (0, 2048)
+    assert (vulkan.static_shared_bytes, vulkan.dynamic_shared_bytes) == (4096, 0)
+    assert (cuda.static_shared_bytes, cuda.dynamic_shared_bytes) == (0, 4096)
     assert (rocm.spill_bytes, rocm.threads_per_group, rocm.wave_width) == (0, 16, 32)
     assert rocm.registers
 
@@ -90,8 +90,8 @@ def test_a_preflight_refusal_is_a_record(compile_cache: Path) -> None:
     result = built(source(None, TILE, SMALL), tiny_vulkan(1024), compile_cache)
     refused, fits = records(result)
     assert refused.refused is not None
-    assert (refused.refused.rule, refused.refused.need, refused.refused.limit) == ("R3", 2048, 1024)
-    assert "shared 2048 B > 1024 B per block" in refused.refused.message
+    assert (refused.refused.rule, refused.refused.need, refused.refused.limit) == ("R3", 4096, 1024)
+    assert "shared 4096 B > 1024 B per block" in refused.refused.message
     assert (refused.files, refused.launch, refused.identity.code_hash) == (None, None, None)
     assert refused.gates == ()
     assert fits.files is not None
@@ -104,8 +104,8 @@ def test_all_refused_is_a_failure_that_names_all(compile_cache: Path) -> None:
         built(source(None, TILE, SMALL), tiny_vulkan(64), compile_cache)
     message = caught.value.message
     assert message.startswith("gate code: no device code of kernel 'gemm' for vulkan: ")
-    assert "16x16x16_t4x4/software: shared 2048 B > 64 B per block (R3)" in message
-    assert "4x4x4_t2x2/software: shared 128 B > 64 B per block (R3)" in message
+    assert "16x16x16_t4x4/software: shared 4096 B > 64 B per block (R3)" in message
+    assert "4x4x4_t2x2/software: shared 256 B > 64 B per block (R3)" in message
 
 
 def test_code_of_one_kernel_does_not_excuse_another(compile_cache: Path) -> None:
@@ -117,8 +117,9 @@ def test_code_of_one_kernel_does_not_excuse_another(compile_cache: Path) -> None
 
 def test_failing_candidates_are_listed_together(compile_cache: Path) -> None:
     """All of them, by kernel, candidate and target, and none that is right."""
+    text = source(None, TOO_LARGE, TILE, replace(TOO_LARGE, m=64))
     with pytest.raises(Failures) as caught:
-        built(source(None, TOO_LARGE, TILE, replace(TOO_LARGE, m=64)), "vulkan", compile_cache)
+        built(text, "vulkan", compile_cache, body="software")
     assert [(type(e), e.where) for e in caught.value.errors] == [
         (CompileError, "gemm 128x128x128_t8x8/software vulkan"),
         (CompileError, "gemm 64x128x128_t8x8/software vulkan"),
@@ -140,7 +141,8 @@ def test_gates_that_warn(compile_cache: Path) -> None:
     assert spills.files is not None
     assert f"spills {spills.footprint.spill_bytes} B" in result.notes[-1]
 
-    swept = built(source(None, TOO_LARGE, TILE), "vulkan", compile_cache, warn=True)
+    text = source(None, TOO_LARGE, TILE)
+    swept = built(text, "vulkan", compile_cache, warn=True, body="software")
     gap, good = records(swept)
     assert (gap.files, gap.launch, gap.gates) == (None, None, ())
     assert gap.refused is not None
@@ -206,8 +208,9 @@ def test_the_software_tile_builds(target: str, compile_cache: Path) -> None:
     """Compile only: no such part is needed, and no part is in a table."""
     types = (("f32", "f32"), ("f16", "f32"), ("i8", "i32"))
     kernels = [kernel(dense(a, acc), name=f"gemm_{a}") for a, acc in types]
+    kernels.append(kernel(dense("f16", transposed_b=True, source_b="q8_0"), name="gemm_q8"))
     result = built(source_text(kernels), target, compile_cache)
-    assert [k.kernel for k in result.manifest.kernels] == ["gemm_f32", "gemm_f16", "gemm_i8"]
+    assert [k.kernel for k in result.manifest.kernels] == [k.name for k in kernels]
     for entry in result.manifest.kernels:
         (record,) = entry.members
         assert (record.name, record.tier) == ("16x16x16_t4x4/software", "software")

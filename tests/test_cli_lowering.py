@@ -100,12 +100,12 @@ def test_what_no_target_has_room_for(lowering: Command, tmp_path: Path) -> None:
     facts.write_text('{"schema_version": 1, "backend": "vulkan", "shared_bytes_per_block": 64}')
     found = lowering("compile", file, "--target", facts, "-o", tmp_path / "pack")
     found.check_refused(1, "gate code: no device code of kernel 'gemm' for vulkan: 16x16x16_t4x4")
-    assert "4x4x4_t2x2/software: shared 128 B > 64 B per block (R3)" in found.err
+    assert "4x4x4_t2x2/software: shared 256 B > 64 B per block (R3)" in found.err
     assert not (tmp_path / "pack").exists()
     warned = lowering("compile", file, "--target", facts, "--gates=warn")
     assert warned.code == 0
     assert "note: gate code: no device code" in warned.err
-    assert "refused: shared 2048 B" in warned.out
+    assert "refused: shared 4096 B" in warned.out
 
 
 @pytest.mark.parametrize(

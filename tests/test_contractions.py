@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dialects.block_formats import DECODED_TYPES
 from dialects.declarations import Declarations
 from dialects.errors import Error, FormatError, UnsupportedError
 from dialects.operands import Contraction, EpilogueStep, Operand, Product, check_contraction
 from kernel_sources import NAME, READ, lowered, whole_pipeline
-from lowering.attributes import contraction_of
+from lowering.attributes import contraction_of, is_kernel
 from lowering.builder import KernelSource, dense, source_text
 from lowering.ir import context, functions, parse_module
 from lowering.passes import PASSES
@@ -31,7 +32,7 @@ KEYWORDS = {"if", "is", "in", "or", "as", "and", "not", "for", "def", "del", "tr
 
 @st.composite
 def contractions(draw: st.DrawFn) -> Contraction:
-    """Any contraction that the IR can say: types, transposes, batch, epilogue, names."""
+    """Any contraction that the IR can say: types, sources, transposes, batch, epilogue, names."""
     a, accumulator = draw(st.sampled_from(TYPES))
     batched, accumulate = draw(st.booleans()), draw(st.booleans())
     names = draw(st.lists(NAMES.filter(lambda n: n not in KEYWORDS), min_size=4, max_size=4))
@@ -43,6 +44,8 @@ def contractions(draw: st.DrawFn) -> Contraction:
     a_name, b_name, c_name, x_name = (f"{n}{i}" for i, n in enumerate(labels))
     result: tuple[str, ...] = (*lead, m, n)
     extra_dims = draw(st.sampled_from([(n,), (m,), (m, n), result]))
+    b_dims = (*lead, *((n, k) if flip[1] else (k, n)))
+    blocks = a in DECODED_TYPES and flip[1] and draw(st.booleans())
     extra = Operand(name=x_name, type=accumulator, dims=extra_dims)
     steps = draw(epilogues(accumulator, extra, cast=not accumulate))
     uses_extra = any(s.operand for s in steps)
@@ -53,7 +56,7 @@ def contractions(draw: st.DrawFn) -> Contraction:
         n=n,
         k=k,
         a=Operand(name=a_name, type=a, dims=(*lead, *((k, m) if flip[0] else (m, k)))),
-        b=Operand(name=b_name, type=a, dims=(*lead, *((n, k) if flip[1] else (k, n)))),
+        b=Operand(name=b_name, type=a, dims=b_dims, source="q8_0" if blocks else None),
         c=Operand(
             name=c_name if accumulate else "c",
             type=casts[-1] if casts else accumulator,
@@ -90,7 +93,7 @@ def read_back(contraction: Contraction) -> Contraction:
     with context() as ctx:
         module = parse_module(text, NAME, ctx)
         run_pipeline(module, parse_pipeline(READ, PASSES), Report(source=NAME))
-        (function,) = functions(module.operation)
+        (function,) = filter(is_kernel, functions(module.operation))
         return contraction_of(function, where=NAME)
 
 

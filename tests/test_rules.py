@@ -280,6 +280,49 @@ def test_where_an_argument_starts(
     assert refusal(candidate, UNKNOWN, sizes=(64, 64, 64), strides=given) == expected
 
 
+QUANTISED = replace(
+    KERNEL,
+    args=(
+        KERNEL.args[0],
+        replace(KERNEL.args[1], type="u8", dims=("N", "K"), source="q8_0"),
+        KERNEL.args[2],
+    ),
+    contraction=replace(
+        KERNEL.contraction,
+        b=replace(KERNEL.contraction.b, dims=("N", "K"), source="q8_0"),
+    ),
+)
+
+
+def test_blocks_are_whole() -> None:
+    """Whatever the body's own needs are; the larger multiple counts."""
+    assert refusal(RECORD, UNKNOWN, sizes=(8, 8, 64), kernel=QUANTISED) is None
+    assert refusal(RECORD, UNKNOWN, sizes=(8, 8, 33), kernel=QUANTISED) == refused(
+        "alignment", 32, 33, "K = 33 is no multiple of 32"
+    )
+    candidate = replace(RECORD, needs=Needs(alignment={"K": 64, "b.0": 2}))
+    assert refusal(candidate, UNKNOWN, sizes=(8, 8, 32), kernel=QUANTISED) == refused(
+        "alignment", 64, 32, "K = 32 is no multiple of 64"
+    )
+    strides = {"b.0": 35}
+    assert refusal(
+        candidate, UNKNOWN, sizes=(8, 8, 64), strides=strides, kernel=QUANTISED
+    ) == refused("alignment", 2, 35, "b.0 = 35 is no multiple of 2")
+
+
+def test_blocks_count_in_bytes() -> None:
+    facts = replace(UNKNOWN, max_binding_bytes=34 * 64)
+    assert refusal(RECORD, facts, sizes=(1, 64, 32), kernel=QUANTISED) is None
+    assert refusal(RECORD, facts, sizes=(1, 65, 32), kernel=QUANTISED) == refused(
+        "memory", 2210, 2176, "b 2210 B > 2176 B per binding"
+    )
+    rows = INDEX_LIMIT // 34
+    assert refusal(RECORD, UNKNOWN, sizes=(1, rows, 32), kernel=QUANTISED) is None
+    found = refusal(RECORD, UNKNOWN, sizes=(1, rows + 1, 32), kernel=QUANTISED)
+    assert found is not None
+    assert (found.rule, found.need) == ("index", 34 * (rows + 1))
+
+
 # --- grid, index, memory
 
 

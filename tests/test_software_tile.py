@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from lowering.builder import dense, source_text
 from lowering.compile import CompileOptions
 from lowering.pack import write_pack
 from lowering.target import parse_target
-from problems import q8_0_integers
+from problems import candidates_at, q8_0_integers
 from runtime import DeviceArray, Session
 from runtime.arrays import Layout
 from runtime.dtypes import dtype_of
@@ -122,21 +122,15 @@ def expected(contraction: Contraction, operands: dict[str, np.ndarray]) -> np.nd
     return value.astype(dtype_of(contraction.c.type))
 
 
-def feasible(session: Session, name: str, sizes: Sequence[int]) -> list[str]:
-    """Candidates that can run there."""
-    return [v.record.name for v in session.explain(name, *sizes).verdicts if v.ok]
-
-
 def check(session: Session, name: str, m: int, n: int, k: int) -> set[str]:
     """Run every candidate that can; the bodies that did."""
     contraction = KERNELS[name][0]
-    sizes: dict[str, int] = dict(
-        zip(contraction.dims, (*([3] if contraction.batch else []), m, n, k), strict=True)
-    )
+    numbers = [3, m, n, k] if contraction.batch else [m, n, k]
+    sizes = dict(zip(contraction.dims, numbers, strict=True))
     operands = operands_of(contraction, sizes)
     want = expected(contraction, operands)
     inputs = [operands[o.name] for o in contraction.operands[:-1]]
-    ran = feasible(session, name, list(sizes.values()))
+    ran = candidates_at(session, name, list(sizes.values()))
     assert ran
     for candidate in ran:
         session.override(name, candidate)
@@ -190,3 +184,24 @@ def padded(session: Session, array: np.ndarray, pad: int) -> DeviceArray:
     whole = session.array(wide)
     layout = Layout(type=whole.layout.type, shape=array.shape, strides=(columns + pad,))
     return DeviceArray(session.device, whole.buffer, layout)
+
+
+def test_the_wide_tile_moves_sixteen_bytes_at_a_time(compile_cache: Path) -> None:
+    """Read from the PTX: global and workgroup loads of four words, two barriers, all fused."""
+    tile = Tile(m=128, n=128, k=16, thread_m=8, thread_n=8)
+    text = source_text([kernel(dense("f32"), tile)])
+    options = BuildOptions(body="software_wide", compile=CompileOptions(cache=compile_cache))
+    result = build(text, "wide.mlir", [parse_target("cuda:sm_80")], options)
+    (record,) = result.manifest.kernels[0].members
+    assert record.needs.alignment == {"a.0": 4, "b.0": 4, "K": 4, "N": 4}
+    assert record.footprint.dynamic_shared_bytes == 2 * 16 * 256 * 4
+    assert record.files is not None
+    assert record.files.code_object is not None
+    ptx = result.files[record.files.code_object].decode()
+    loads = [line.split()[0] for line in ptx.splitlines() if line.split()[:1]]
+    shared = [op for op in loads if op.startswith("ld.shared")]
+    assert len(shared) == 16 * 4
+    assert {op.rpartition(".")[0] for op in shared} == {"ld.shared.v4"}
+    assert all(".v4." in op for op in loads if op.startswith("ld.global"))
+    assert loads.count("fma.rn.f32") == 16 * 64
+    assert loads.count("bar.sync") == 2

@@ -38,7 +38,9 @@ RIGHT = (
 )
 MEMBERS = (
     Member(tile=Tile(m=8, n=32, k=16, thread_m=4, thread_n=16), backends=("cpu",)),
-    Member(tile=Tile(m=32, n=32, k=8, thread_m=4, thread_n=4), backends=("vulkan",)),
+    Member(
+        tile=Tile(m=32, n=32, k=8, thread_m=4, thread_n=4), body="software", backends=("vulkan",)
+    ),
 )
 SHAPES = ((1, 1, 1), (37, 15, 7), (13, 66, 130), (5, 8, 0))
 

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dialects.errors import CompileError, FormatError
+from dialects.facts import facts_from_json
 from dialects.manifest import Record
+from dialects.member import Tile
+from kernel_sources import kernel
 from lowering.artifacts.spirv import read_spirv
 from lowering.artifacts.spirv_legalize import legalize_spirv
 from lowering.build import Build, BuildOptions, build
+from lowering.builder import dense, source_text
 from lowering.compile import CompileOptions
 from lowering.relink import with_objects
-from lowering.target import parse_target
+from lowering.target import parse_target, target_from_facts
 
 HERE = Path(__file__).parent
 SAMPLES = HERE.parent / "samples"
 FACTS = HERE / "fixtures" / "facts"
 VULKAN_MEMORY_MODEL = 5345
 COOPERATIVE_MATRIX = 6022
+MATRIX, SHADER = 0, 1
 
 
 def built(sample: str, facts: str, cache: Path) -> Build:
@@ -68,6 +74,37 @@ def test_code_is_valid_and_of_its_tier(
         native = COOPERATIVE_MATRIX in reading.capabilities
         assert native == (record.tier == "native")
         assert not native or VULKAN_MEMORY_MODEL in reading.capabilities
+
+
+def test_a_part_without_narrow_types_reads_words(compile_cache: Path) -> None:
+    """8-bit integers and bf16 come in 32-bit words; f16 is refused by the rule, as is an f16 scale.
+
+    The part lists no narrow arithmetic, and its storage is unknown.
+    """
+    facts = facts_from_json((FACTS / "vulkan-swiftshader.json").read_bytes(), where="facts")
+    target = target_from_facts(replace(facts, storage_features=()))
+    options = BuildOptions(warn=True, compile=CompileOptions(cache=compile_cache))
+    tile = Tile(m=16, n=16, k=8, thread_m=4, thread_n=4)
+    kernels = {
+        "words_i8": dense("i8", "i32"),
+        "words_bf16": dense("bf16", transposed_b=True),
+        "half": dense("f16"),
+        "scaled": dense("f32", transposed_b=True, source_b="q8_0"),
+        "narrow_result": dense("bf16", "bf16"),
+    }
+    text = source_text([kernel(c, tile, name=name) for name, c in kernels.items()])
+    result = build(text, "words.mlir", [target], options)
+    made = {k.kernel: k.members[0] for k in result.manifest.kernels}
+    for name in ("words_i8", "words_bf16"):
+        assert made[name].needs.features == ()
+        code = code_of(result, made[name])
+        assert set(read_spirv(code, where=name).capabilities) <= {SHADER, MATRIX}
+    refused = {name: r.refused.message for name, r in made.items() if r.refused is not None}
+    assert refused == {
+        "half": "needs fp16 (feature)",
+        "scaled": "needs fp16 (feature)",
+        "narrow_result": "needs b16, int16 (feature)",
+    }
 
 
 def test_native_members_follow_the_drivers_list(compile_cache: Path) -> None:

@@ -51,8 +51,10 @@ class TileBody(Protocol):
         ...
 
 
-def refused_types(contraction: Contraction, body: str, sources: tuple[str, ...] = ()) -> str | None:
-    """Why a body without 8-bit floats cannot take the operands, or None when it can.
+def refused_sources(
+    contraction: Contraction, body: str, sources: tuple[str, ...] = ()
+) -> str | None:
+    """Why a body cannot take an operand from where it comes, or None when it can.
 
     ``sources`` are the block formats that it decodes; dense operands it always has.
     """
@@ -60,6 +62,15 @@ def refused_types(contraction: Contraction, body: str, sources: tuple[str, ...] 
         if operand.source is not None and operand.source not in sources:
             served = ", ".join(("dense", *sources))
             return f"{body} has no {operand.source} source ('{operand.name}'), only {served}"
+    return None
+
+
+def refused_types(contraction: Contraction, body: str, sources: tuple[str, ...] = ()) -> str | None:
+    """Why a body without 8-bit floats cannot take the operands, or None when it can.
+
+    ``sources`` are those of :func:`refused_sources`.
+    """
+    for operand in contraction.operands:
         if operand.type.startswith("f8"):
             return f"{body} has no {operand.type} ('{operand.name}'): f16 holds its values exactly"
-    return None
+    return refused_sources(contraction, body, sources)

@@ -23,21 +23,22 @@ from .split_k import Slice, bind_partial, k_slice, store_partial
 from .staged_operand import BUFFERS, StagedOperand, array_elements
 
 PATCH = (4, 8)  # lanes of a wave's patch along M and N: each side is read once, by broadcast
-UNROLLED = 1024  # multiply-accumulates of a lane written out; a longer tile is a loop
-UNROLLED_LATE = 256  # the same where the driver compiles while the application waits
 
 
 @dataclass(frozen=True, kw_only=True)
 class SoftwareShape:
     """How a workgroup divides its tile among its lanes.
 
-    ``wide`` and ``words`` are those of :class:`.operand_source.Staging`.
+    ``wide`` and ``words`` are those of :class:`.operand_source.Staging`, ``vectors`` is that of
+    :class:`.staged_operand.StagedOperand`; ``unrolled`` is how many
+    multiply-accumulates of a lane are written out, a longer tile is a loop.
     """
 
     contraction: Contraction
     tile: Tile
     wide: bool
     words: bool
+    vectors: bool
     unrolled: int
 
     @property
@@ -102,6 +103,7 @@ class SoftwareKernel:
                     type_name=self.type,
                 ),
                 c.k,
+                vectors=shape.vectors,
             )
             for binding, staging in enumerate(shape.staging)
         ]

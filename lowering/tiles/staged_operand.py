@@ -29,8 +29,11 @@ class StagedOperand:
     that one wave writes at a time, so that these hit different banks.
     """
 
-    def __init__(self, ir: KernelText, staging: Staging, source: OperandSource, k: str) -> None:
-        self.ir, self.staging, self.source = ir, staging, source
+    def __init__(
+        self, ir: KernelText, staging: Staging, source: OperandSource, k: str, *, vectors: bool
+    ) -> None:
+        """``vectors`` False is for SPIR-V, which has no pointer to neighbours in an array."""
+        self.ir, self.staging, self.source, self.vectors = ir, staging, source, vectors
         self.k_inner = staging.operand.dims[-1] == k
         self.width = staging.outer if self.k_inner else staging.extent
         self.depth = staging.extent if self.k_inner else staging.outer
@@ -67,9 +70,11 @@ class StagedOperand:
     def load(self, k: Index, column: Index, buffer: Index, count: int) -> list[str]:
         """``count`` neighbours, which the swizzle keeps together."""
         ir = self.ir
-        at = self.place(k, self.column(k, column), buffer)
-        if count == 1:
-            return [ir.value(f"memref.load {self.name}[{at}] : {self.kind}")]
+        first = self.column(k, column)
+        if count == 1 or not self.vectors:
+            places = [self.place(k, ir.add(first, i), buffer) for i in range(count)]
+            return [ir.value(f"memref.load {self.name}[{at}] : {self.kind}") for at in places]
+        at = self.place(k, first, buffer)
         type_ = shaped(self.mlir, count)
         # as a property, which the short form of the op cannot say: a load of fewer bytes otherwise
         value = ir.value(
@@ -90,7 +95,7 @@ class StagedOperand:
                 at = self.place(ir.add(k, i), place, buffer)
                 ir.emit(f"memref.store {value}, {self.name}[{at}] : {self.kind}")
             return
-        group = self.group(len(values))
+        group = self.group(len(values)) if self.vectors else 1
         type_ = shaped(self.mlir, group)
         for first in range(0, len(values), group):
             at = self.place(k, ir.add(column, first), buffer)

@@ -11,7 +11,7 @@ from dialects.operands import Contraction, OperandGroup, Tier
 from dialects.types import element_type
 
 from ..target import Target
-from .body import Emitted
+from .body import Emitted, refused_sources
 from .gemm_launch import ENTRY
 from .host_entry import HostFunction, Tensor, executable
 from .interface import constant_names, layout_text
@@ -47,7 +47,8 @@ class WgmmaBodyBase:
         """Needs 128 bytes of k, 64 rows a warpgroup, and operands in an order that wgmma takes."""
         if target.isa != ISA:
             return f"{self.name} is for {ISA}, the target is {target.isa}"
-        return self._types(contraction) or self._tile(contraction, tile)
+        refused = refused_sources(contraction, self.name) or self._types(contraction)
+        return refused or self._tile(contraction, tile)
 
     def _types(self, c: Contraction) -> str | None:
         if not any({c.a.type, c.b.type} <= pair for pair in _PRODUCTS):
