@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from .ir import mlir, operations
+from .ir import mlir
 
 _PLACE = re.compile(r"\[\s*\$(\d+)")
 _STATEMENT = re.compile(r"[;\n]")
@@ -14,37 +14,61 @@ _BEFORE = re.compile(r"^[\s{}]*(?:@!?\S+\s+)?")  # a scope that opens or closes,
 def asm_use(op: mlir.Operation, operand: int) -> tuple[str, str]:
     """The use of one operand: ``r``, ``w``, ``a`` or ``u`` for unknown, and the instruction.
 
-    An operand that stands in no brackets is passed on as a number. Where that becomes the address
-    of a tensor map, the bulk copies of the same kernel say what the map is for.
+    Both ``r`` and ``w`` may be there. An operand that stands in no brackets is passed on as a
+    number. Where that becomes the address of a tensor map, the bulk copies that name the map say
+    what it is for.
     """
     text = _text(op)
-    constraints = mlir.StringAttr(op.attributes["constraints"]).value.split(",")
-    outputs = sum(c.startswith("=") for c in constraints)
-    place = str(outputs + operand)
+    outputs = sum(c.startswith("=") for c in _constraints(op))
+    use = _in_brackets(text, str(outputs + operand))
+    if use is not None:
+        return use
+    if "tensormap.replace" in text and "global_address" in text:
+        kinds = _uses_of_map(op, text)
+        if kinds and "u" not in kinds:
+            return "".join(sorted(kinds)), "tensormap.replace"
+    return "u", "llvm.inline_asm?"
+
+
+def _in_brackets(text: str, place: str) -> tuple[str, str] | None:
+    """What the first instruction that addresses memory by an operand does, if any does."""
     for statement in _STATEMENT.split(text):
         places = _PLACE.findall(statement)
         if place not in places:
             continue
         mnemonic = _BEFORE.sub("", statement).split()[0]
+        if mnemonic.startswith("fence."):
+            continue
         kind = _kind(mnemonic, first=places[0] == place)
         return kind, mnemonic if kind != "u" else f"{mnemonic}?"
-    if "tensormap.replace" in text and "global_address" in text and _only_loads(op):
-        return "r", "tensormap.replace"
-    return "u", "llvm.inline_asm?"
+    return None
+
+
+def _uses_of_map(op: mlir.Operation, text: str) -> set[str]:
+    """What the copies do through the map that ``op`` publishes; nothing where none can be seen."""
+    published = next((s for s in _STATEMENT.split(text) if "cp_fenceproxy" in s), None)
+    if published is None:
+        return set()
+    outputs = sum(c.startswith("=") for c in _constraints(op))
+    address = op.operands[int(_PLACE.findall(published)[0]) - outputs]
+    kinds = set()
+    for use in address.uses:
+        other = use.owner.operation
+        if other == op or other.name != "llvm.inline_asm":
+            continue
+        outputs = sum(c.startswith("=") for c in _constraints(other))
+        found = _in_brackets(_text(other), str(outputs + use.operand_number))
+        if found is not None:
+            kinds.add(found[0])
+    return kinds
+
+
+def _constraints(op: mlir.Operation) -> list[str]:
+    return mlir.StringAttr(op.attributes["constraints"]).value.split(",")
 
 
 def _text(op: mlir.Operation) -> str:
     return mlir.StringAttr(op.attributes["asm_string"]).value
-
-
-def _only_loads(op: mlir.Operation) -> bool:
-    """Whether all bulk copies of the kernel that ``op`` stands in go into workgroup memory."""
-    function = op.parent.operation
-    while function.name != "func.func":
-        function = function.parent.operation
-    texts = [_text(o) for o in operations(function) if o.name == "llvm.inline_asm"]
-    copies = [t for t in texts if ".async.bulk" in t and "commit" not in t and "wait" not in t]
-    return bool(copies) and not any(".global.shared" in t or "reduce" in t for t in copies)
 
 
 def _kind(mnemonic: str, *, first: bool) -> str:

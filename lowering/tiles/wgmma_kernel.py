@@ -143,14 +143,12 @@ class WgmmaKernel(ABC):
     def _map(self, operand: Operand, box: tuple[int, int]) -> TensorMap:
         """Sizes, strides and addresses of 0 have no encoding; nothing is read on their account.
 
-        Without any k, A and B may have no memory at all: the map is one of C's.
+        Without any k, A and B may have no memory at all: the map is one of the workspace.
         """
         ir, rank = self.ir, len(operand.dims)
         base = self._address(operand.name, element_type(operand.type).mlir)
         if operand is not self.contraction.c:
-            c = self.contraction.c
-            other = self._address(c.name, element_type(c.type).mlir)
-            base = ir.select(self.without_k, other, base, "i64")
+            base = ir.select(self.without_k, self._address("workspace", "i8"), base, "i64")
         least = ir.constant(tensor_map.ALIGNMENT, "i64")
         sizes = [self.size[d] for d in reversed(operand.dims)]
         return TensorMap(
