@@ -10,17 +10,18 @@ import numpy as np
 
 from dialects.expressions import Expression
 from dialects.facts import DeviceFacts
-from dialects.manifest import KernelEntry, Record
+from dialects.manifest import Argument, KernelEntry, Record
 from dialects.member import Problem
 from dialects.operands import contiguous_strides, operand_span
 from dialects.rules import Case as Rules
 from dialects.rules import judge
 from runtime.arrays import Layout, launch_constants
+from runtime.blocks import pack_q8_0
 from runtime.dtypes import dtype_of
 from runtime.executors import Launchable, Memory
 from runtime.pack import Pack, open_pack
 from runtime.proof import awkward_problem, make_case, prove
-from runtime.reference import evaluate
+from runtime.reference import decoded, evaluate
 
 # M, N, K: smaller than any tile, primes, one more and one less than tiles, and no K at all.
 AWKWARD = (
@@ -33,12 +34,12 @@ AWKWARD = (
     (127, 255, 514),
     (8, 8, 0),
     (1, 264, 136),
-    (136, 264, 72),
+    (136, 264, 96),
     (520, 1032, 264),
     (129, 512, 64),
 )
-SHAPE = (136, 264, 72)  # one that every body takes: all multiples of 8
-PADDING = 24  # elements between rows of a strided operand: a multiple of 8, of no power of two
+SHAPE = (136, 264, 96)  # one that every body takes: multiples of 8, K of 32
+PADDING = 48  # elements between rows of a strided operand: a multiple of 16, no power of two
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +115,7 @@ def padded_layouts(kernel: KernelEntry, at: Problem) -> list[Layout]:
     """Layouts with gaps between the rows, and between the matrices of a batch."""
     values, result = at.values(), []
     for argument in kernel.args:
-        shape = [values[d] for d in argument.dims]
+        shape = list(argument.stored_shape(values))
         wide = [*shape[:-1], shape[-1] + PADDING]
         strides = contiguous_strides(wide) if len(shape) > 1 else ()
         result.append(Layout(type=argument.type, shape=tuple(shape), strides=strides))
@@ -149,7 +150,8 @@ def wrong_when_strided(
 ) -> str | None:
     """What is wrong with gaps between rows: the result, or memory between its rows."""
     layouts = padded_layouts(kernel, at)
-    host = make_case(device, kernel, at).host
+    case = make_case(device, kernel, at)
+    host = case.host
     buffers, memories = [], []
     for argument, layout in zip(kernel.args, layouts, strict=True):
         dtype = dtype_of(argument.type)
@@ -166,7 +168,7 @@ def wrong_when_strided(
     code.run(buffers, launch_constants(at, layouts))
     before = memories[-1].copy()
     after = device.download(buffers[len(layouts) - 1], before.shape, before.dtype)
-    expected = evaluate(kernel.contraction, host).astype(before.dtype)
+    expected = evaluate(kernel.contraction, case.values).astype(before.dtype)
     if not np.array_equal(window(after, layouts[-1]), expected):
         return f"{at.text}: wrong with strides"
     for memory in (before, after):
@@ -177,16 +179,22 @@ def wrong_when_strided(
 def host_operands(kernel: KernelEntry, at: Problem, seed: int = 0) -> list[np.ndarray]:
     """Operands of small integers, in argument order."""
     rng, values = np.random.default_rng(seed), at.values()
-    return [
-        rng.integers(-2, 3, [values[d] for d in a.dims]).astype(dtype_of(a.type))
-        for a in kernel.read_arguments
-    ]
+    return [_small(rng, a, [values[d] for d in a.dims]) for a in kernel.read_arguments]
+
+
+def _small(rng: np.random.Generator, argument: Argument, sizes: list[int]) -> np.ndarray:
+    whole = rng.integers(-2, 3, sizes)
+    if argument.source is None:
+        return whole.astype(dtype_of(argument.type))
+    scales = np.exp2(rng.integers(-1, 2, (*sizes[:-1], sizes[-1] // 32)))
+    return pack_q8_0(whole.astype(np.int8), scales.astype(np.float16))
 
 
 def expected_of(kernel: KernelEntry, operands: Sequence[np.ndarray]) -> np.ndarray:
     """The exact result."""
     names = [a.name for a in kernel.read_arguments]
-    value = evaluate(kernel.contraction, dict(zip(names, operands, strict=True)))
+    contraction = kernel.contraction
+    value = evaluate(contraction, decoded(contraction, dict(zip(names, operands, strict=True))))
     return value.astype(dtype_of(kernel.result.type))
 
 

@@ -175,7 +175,7 @@ def test_facts_of_the_device_that_is_there() -> None:
     }  # fmt: skip
     for path in PATHS:
         fixture = fixture_facts(path.stem)
-        if fixture.name == facts.name:
+        if (fixture.backend, fixture.name) == (facts.backend, facts.name):
             told = set(facts_to_json(fixture)) - {"source", "registers_per_thread", "sources"}
             assert {n: getattr(facts, n) for n in told} == {n: getattr(fixture, n) for n in told}
     assert isinstance(facts, DeviceFacts)

@@ -135,7 +135,8 @@ class DirectCall(KernelCall):
             return finished
         if out is not None:
             return given[-1]
-        return foreign_owner(finished.buffer) or finished
+        owner = foreign_owner(finished.buffer)
+        return finished if owner is None else owner
 
     def _adopted(self, given: Sequence[Any], stream: int) -> list[Any]:
         """The arrays, those in CUDA memory of another library as ours."""
