@@ -46,7 +46,7 @@ def _plain_source(text: str, name: str, target: Target) -> tuple[str, tuple[str,
             for key in attribute_names(op.operation):
                 if key.startswith("xpu.") or key == "arg_attrs":
                     del op.attributes[key]
-        attributes = module_attributes(target, matrix=False)
+        attributes = module_attributes(target, peer=True)
         if attributes:
             wrapper = parse_module(f"module attributes {{{attributes}}} {{}}", name, ctx)
             key = "hal.device.targets"

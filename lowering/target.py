@@ -39,6 +39,16 @@ _IREE_BACKEND = {
     "rocm": ("rocm", "rocm-hsaco-fb", "hip"),
     "vulkan": ("vulkan-spirv", "vulkan-spirv-fb", "vulkan"),
 }
+_PEER_MATRIX = {
+    "sm_": (
+        "NV_MMA_SYNC_F32_16x8x16_F16",
+        "NV_MMA_SYNC_F16_16x8x16_F16",
+        "NV_MMA_SYNC_F32_16x8x16_BF16",
+    ),
+    "gfx11": ("WMMAR3_F32_16x16x16_F16", "WMMAR3_F32_16x16x16_BF16", "WMMAR3_I32_16x16x16_I8"),
+    "gfx12": ("WMMAR4_F32_16x16x16_F16", "WMMAR4_F32_16x16x16_BF16", "WMMAR4_I32_16x16x16_I8"),
+    "gfx94": ("MFMA_F32_16x16x16_F16", "MFMA_F32_32x32x8_F16", "MFMA_I32_16x16x32_I8"),
+}
 _SIZES = (1024, 1024, 1024)
 # The PTX version that has an ISA, newest first (PTX ISA, release notes): what is written for it.
 _OLDEST_PTX = ((120, (8, 7)), (100, (8, 6)), (89, (7, 8)), (86, (7, 1)), (80, (7, 0)))
@@ -236,11 +246,12 @@ def compiler_flags(target: Target) -> tuple[str, ...]:
 
 
 def module_attributes(
-    target: Target, *, matrix: bool = True, ptx_version: tuple[int, int] | None = None
+    target: Target, *, peer: bool = False, ptx_version: tuple[int, int] | None = None
 ) -> str:
     """The ``hal.device.targets`` attribute of a module, empty for the CPU.
 
-    ``matrix`` False leaves the matrix instructions out, so that the compiler uses none of its own.
+    A ``peer`` is the compiler's own work: it is told the matrix instructions that its own table
+    gives the ISA's family, where our kernels want none chosen for them.
     ``ptx_version`` is the oldest PTX ISA that has what the module writes itself.
     """
     if target.backend == "cpu":
@@ -251,7 +262,7 @@ def module_attributes(
         f'#hal.executable.target<"{backend}", "{container}", '
         f"{{{'abi = ' + chr(34) + 'hip' + chr(34) + ', ' if target.backend == 'rocm' else ''}"
         f"iree_codegen.target_info = #iree_gpu.target<"
-        f'arch = "{arch}", features = "{features}", wgp = <{_limits(target, matrix)}>>}}>'
+        f'arch = "{arch}", features = "{features}", wgp = <{_limits(target, peer)}>>}}>'
     )
     return f'hal.device.targets = [#hal.device.target<"{device}", [{executable}]> : !hal.device]'
 
@@ -272,7 +283,7 @@ def _arch(target: Target, ptx_version: tuple[int, int] | None) -> tuple[str, str
     return "", "spirv:v1.6,cap:Shader"
 
 
-def _limits(target: Target, matrix: bool) -> str:
+def _limits(target: Target, peer: bool) -> str:
     facts, backend = target.facts, target.backend
     compute, storage = _types(target)
     counts = facts.max_workgroup_counts or _WIDEST_COUNTS[backend]
@@ -282,7 +293,7 @@ def _limits(target: Target, matrix: bool) -> str:
         f"storage = {storage}",
         "subgroup = shuffle|arithmetic",
         *([] if backend == "vulkan" else ["dot = dp4xi8toi32"]),
-        f"mma = [{_matrix_list(target) if matrix else ''}]",
+        f"mma = [{_peer_list(target) if peer else _matrix_list(target)}]",
         f"subgroup_size_choices = {list(facts.wave_widths or (target.wave,))}",
         f"max_workgroup_sizes = {[min(s, _MOST) for s in sizes]}",
         f"max_thread_count_per_workgroup = {facts.max_threads_per_block or 1024}",
@@ -302,6 +313,14 @@ def _matrix_list(target: Target) -> str:
     """
     listed = target.backend == "vulkan" and target.facts.native_matrix_configs
     return "<WMMAR3_F32_16x16x16_F16>" if listed else ""
+
+
+def _peer_list(target: Target) -> str:
+    """What IREE 3.13 lists for the newest parts of a family that it knows."""
+    families = [f for f in _PEER_MATRIX if target.isa.startswith(f)]
+    if target.backend == "cuda" and int(re.sub(r"\D", "", target.isa)) < 80:
+        return ""  # its table offers some there that its back end cannot select
+    return ", ".join(f"<{name}>" for family in families for name in _PEER_MATRIX[family])
 
 
 def _types(target: Target) -> tuple[str, str]:

