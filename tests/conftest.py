@@ -134,14 +134,14 @@ def packs(
 
 @pytest.fixture(scope="session")
 def cuda_pack(tmp_path_factory: pytest.TempPathFactory, compile_cache: Path) -> Path:
-    """A pack of two members for a CUDA ISA, of f16 operands and an f32 result."""
+    """A pack of two software members for a CUDA ISA, of f16 operands and an f32 result."""
     from packs import SAMPLES, build_pack, with_few_members
 
     folder = tmp_path_factory.mktemp("cuda-pack")
     sample = Path(__file__).parent.parent / "samples" / SAMPLES["matmul_f16"]
-    kept = {'backends = ["cuda", "rocm", "vulkan"]': 1, "": 1}
-    (folder / "source.mlir").write_text(with_few_members(sample.read_text(), kept))
-    build_pack(folder / "source.mlir", folder / "pack", compile_cache, ("cuda:sm_90a",))
+    (folder / "source.mlir").write_text(with_few_members(sample.read_text()))
+    targets = ("cuda:sm_90a",)
+    build_pack(folder / "source.mlir", folder / "pack", compile_cache, targets, body="software")
     return folder / "pack"
 
 

@@ -67,10 +67,16 @@ def build_packs(folder: Path, cache: Path, targets: tuple[str, ...] = TARGETS) -
     return packs
 
 
-def build_pack(source: Path, out: Path, cache: Path, targets: tuple[str, ...] = TARGETS) -> None:
+def build_pack(
+    source: Path,
+    out: Path,
+    cache: Path,
+    targets: tuple[str, ...] = TARGETS,
+    body: str = "",
+) -> None:
     """Compile one source, by default for this processor and any Vulkan device."""
     chosen = [parse_target(t, read_facts) for t in targets]
-    options = BuildOptions(compile=CompileOptions(cache=cache))
+    options = BuildOptions(body=body, compile=CompileOptions(cache=cache))
     write_pack(build(source.read_text(), str(source), chosen, options), out)
 
 

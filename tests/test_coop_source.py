@@ -324,7 +324,7 @@ def test_a_kernel_in_linalg_has_no_reference() -> None:
         (Coop(), "cpu", {}, r"no body serves it, there are some for \['cuda', 'rocm', 'vulkan'\]"),
         (Coop(m=8), LISTED, {"tier": "native"}, "no operand group is native: no matrix instruct"),
         (Coop(), LISTED, {"body": "software"}, "fragments was not asked for"),
-        (Coop(wave=64), LISTED, {}, r"the kernel assumes waves of 64, the device has \[32\]"),
+        (Coop(wave=64), LISTED, {}, r"xpu.wave {width = 64}: vulkan has waves of 32"),
         (Coop(m=512, n=512), "vulkan", {}, r"each lane would hold 8192 > 1024 elements"),
     ],
 )

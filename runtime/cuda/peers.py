@@ -125,8 +125,9 @@ def triton_products(
     torch: Any, contraction: Contraction, held: Mapping[str, Any]
 ) -> Sequence[Product]:
     """Our Triton kernel, tuned by its first call; nothing where Triton is not or cannot do it."""
-    if contraction.extras or contraction.epilogue or contraction.accumulate:
-        return ()
+    steps = [s.op for s in contraction.epilogue]
+    if contraction.extras or steps not in ([], ["cast"]) or contraction.accumulate:
+        return ()  # it rounds its sums to the type of C, and does no more
     try:
         importlib.import_module("triton")
     except ImportError:
