@@ -30,6 +30,7 @@ from .attributes import is_kernel
 from .candidate import Candidate, CandidateInfo
 from .compile import Artifact, CompileOptions, Job, compile_all, compiler_version
 from .gates import UNBUILT, apply_gates
+from .instructions import macs_per_clock
 from .ir import attribute_names, attribute_value, context, mlir, parse_module, symbol
 from .passes import EmitBody, GroupOperands, Instantiate, SelectTier, VerifyDeclarations
 from .pipeline import Item, Printing, Report, run_pipeline
@@ -250,7 +251,10 @@ def _read(
             if used.threads_per_group
             else None,
         ),
-        groups=tuple(replace(g, count=reading.matrix_instructions) for g in record.groups),
+        groups=tuple(
+            replace(g, count=reading.matrix_instructions, macs_per_clock=macs_per_clock(target, g))
+            for g in record.groups
+        ),
     )
 
 

@@ -19,11 +19,11 @@ from dialects.manifest import KernelEntry, Record
 from dialects.member import Problem
 
 from .choice import run_rounds
+from .clocks import clock_of
 from .device import Device
 from .execute import Executable
 from .pack import Pack, open_pack
 from .proof import Case, awkward_problem, make_case, prove
-from .timer import host_bracket
 
 Say = Callable[[dict[str, Any]], None]
 
@@ -33,6 +33,7 @@ class Worker:
 
     def __init__(self, uri: str, say: Say) -> None:
         self._device = Device(uri)
+        self._clock = clock_of(self._device)
         self._say = say
         self._packs: dict[str, Pack] = {}
         self._loaded: dict[tuple[str, str, str], Executable] = {}
@@ -79,10 +80,10 @@ class Worker:
             executable = self._executable(pack, kernel, record)
             space = workspace if record.workspace else None
             try:
-                bracket = host_bracket(executable, case.buffers(space), case.constants)
+                readings = self._clock.readings(executable, [case.buffers(space)], case.constants)
+                return self._clock.timer.bracket(readings).microseconds
             except Error as error:
                 return error.message
-            return bracket.microseconds
 
         trial = run_rounds(right, probe, late)
         for name, reason in trial.failures.items():
