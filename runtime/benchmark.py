@@ -19,7 +19,7 @@ from dialects.rules import float_operations
 from .bench import our_arm, peer_arm
 from .compare import Timing, interleave, timing_of
 from .dispatch_events import dispatch_times, peer_dispatch_times
-from .planner import KernelRef
+from .family import KernelRef
 from .proof import Case, make_case, prove
 from .session import Session
 

@@ -30,7 +30,7 @@ from .arrays import (
 from .device import Device, status_reason
 from .dtypes import type_name
 from .execute import Executable
-from .planner import Choice, KernelRef
+from .family import Choice, KernelRef
 from .result import Result
 
 Bind = Callable[[KernelRef, Problem, tuple[Layout, ...]], tuple[Choice, Executable]]
@@ -38,7 +38,10 @@ Bind = Callable[[KernelRef, Problem, tuple[Layout, ...]], tuple[Choice, Executab
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Everything about a launch but its buffers. ``empty`` when there is nothing to compute."""
+    """Everything about a launch but its buffers. ``empty`` when there is nothing to compute.
+
+    One that is not ``lasting`` serves a single call.
+    """
 
     empty: bool
     executable: Executable | None
@@ -46,6 +49,7 @@ class Plan:
     workspace_bytes: int
     long: bool
     keep: tuple[Layout, ...]
+    lasting: bool = True
 
 
 LONG_CALL = 1e8  # float operations from which on this thread sleeps while it waits
@@ -228,7 +232,10 @@ class KernelCall:
             workspace_bytes=Expression(workspace).evaluate(problem_.values()) if workspace else 0,
             long=float_operations(problem_) > LONG_CALL,
             keep=layouts,
+            lasting=choice.lasting,
         )
+        if not plan.lasting:
+            return plan
         if len(self._by_layout) >= MAX_PLANS:
             self.forget()
         self._by_layout[layouts] = plan
@@ -236,7 +243,7 @@ class KernelCall:
 
     def _remember(self, arrays: Sequence[Any], plan: Plan) -> None:
         """For later calls with device arrays of the very same layouts."""
-        if any(a.__class__ is not DeviceArray for a in arrays):
+        if not plan.lasting or any(a.__class__ is not DeviceArray for a in arrays):
             return
         if len(self._plans) >= MAX_PLANS:
             self._plans = {}

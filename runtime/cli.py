@@ -17,9 +17,9 @@ from .bench import PEERS, run_problem
 from .bench_cli import add_bench_options
 from .console import FAILED, OK, Parser, Streams, add_json, parse_shape, run_command
 from .facts import read_facts
+from .family import Choice
 from .filter import filter_candidates
 from .pack import Pack, open_pack
-from .planner import Choice
 from .report import Explanation, RunReport, verdict_table
 from .run_options import add_run_options, kernel_name, peer_names, session_for
 from .session import Session
@@ -162,7 +162,11 @@ def choice_line(choice: Choice) -> str:
     if choice.margin_permille is not None:
         margin = f", {choice.margin_permille / 10:.1f} % ahead of the next"
         margin += " (a tie, the first in family order wins)" if choice.tie else ""
-    return f"winner: {choice.record.name}, {told}{margin}"
+    timer = ""
+    if choice.medians:
+        ceiling = "" if choice.ceiling_known else ", no ceiling known"
+        timer = f" ({choice.timer} timer{ceiling})"
+    return f"winner: {choice.record.name}, {told}{timer}{margin}"
 
 
 def speed_lines(report: RunReport) -> list[str]:

@@ -7,7 +7,8 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from dialects.errors import DeviceError
 from dialects.manifest import KernelEntry, Record
 from dialects.member import Problem
 
-from .choice import Trial
+from .choice import ROUNDS, Trial
 from .pack import Pack
 
 HANG_S = 60.0  # one proof or bracket; far above any launch that could win
@@ -23,6 +24,20 @@ START_S = 60.0
 END_S = 3.0  # from a closed output to the end of the process, whose trap may dump memory
 # The worker starts where this package lies: a folder of the caller's could hide it.
 _ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialOptions:
+    """How candidates are timed.
+
+    ``least_us`` are the floors below which a time is refused, by candidate, where one is known.
+    ``sets`` of buffers are taken in turn, more than one for cold caches. ``rounds`` 0 only proves.
+    """
+
+    budget_ms: float
+    least_us: Mapping[str, float] = field(default_factory=dict)
+    sets: int = 1
+    rounds: int = ROUNDS
 
 
 class _Died(Exception):
@@ -71,7 +86,7 @@ class Measurer:
         kernel: KernelEntry,
         records: Sequence[Record],
         problem: Problem,
-        budget_ms: float,
+        options: TrialOptions,
         observe: Callable[[str, str], None] = lambda step, name: None,
     ) -> Trial:
         """Prove and time the candidates. One that traps or hangs is named and left out.
@@ -90,7 +105,10 @@ class Measurer:
                     "kernel": kernel.kernel,
                     "names": names,
                     "sizes": list(problem.sizes),
-                    "budget_ms": budget_ms,
+                    "budget_ms": options.budget_ms,
+                    "least_us": {n: u for n, u in options.least_us.items() if n in names},
+                    "sets": options.sets,
+                    "rounds": options.rounds,
                 }
                 self._start()
                 running = ""
@@ -126,11 +144,13 @@ class Measurer:
                     failures[name] = reason
                 case {"error": str(reason)}:
                     raise DeviceError(reason)
-                case {"end": end, "samples": dict(samples)} if _are_times(samples):
+                case {"end": end, "samples": dict(samples), **more} if _are_times(samples):
                     return Trial(
-                        samples={name: tuple(times) for name, times in samples.items()},
+                        samples={n: tuple(t) for n, t in samples.items() if n not in failures},
                         failures=failures,
                         complete=end == "complete",
+                        taken=tuple(str(name) for name in more.get("taken", ())),
+                        timer=str(more.get("timer", "host")),
                     )
                 case event:
                     raise _Died(f"said what is not understood: {event!r:.80}")

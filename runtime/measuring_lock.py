@@ -19,6 +19,7 @@ from .keys import Location
 
 WAIT_S = 120.0  # far above what a queue of processes with a budget of a second each needs
 POLL_S = 0.02
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 _BUSY = (errno.EAGAIN, errno.EACCES)  # both mean that another holds it (flock, fcntl)
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*\.[0-9a-f]{8}\.lock")
 
@@ -58,7 +59,7 @@ def measuring_lock(
 def _opened(files: FileCalls, path: Path) -> int | None:
     try:
         make_directory(files, path.parent)
-        return files.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+        return files.open(path, _FLAGS, 0o666)
     except (OSError, ValueError):  # a path may hold a NUL
         return None
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from dialects.errors import UsageError
 
 from . import store
-from .planner import Tuning
 from .session import Session
+from .shape_choice import Tuning
+from .timer import CACHE_POLICIES
 
 CLI_BUDGET_MS = 20000.0  # a person waits for the answer; the library's default is a second
 
@@ -20,6 +21,12 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="local-task", metavar="URI")
     parser.add_argument("--store", metavar="DIR", help="remember choices here, not in the cache")
     parser.add_argument("--budget-ms", type=float, default=CLI_BUDGET_MS, metavar="MS")
+    parser.add_argument(
+        "--caches",
+        default="hot",
+        choices=CACHE_POLICIES,
+        help="time with hot caches, or cold ones by rotating buffers",
+    )
     parser.add_argument("--member", metavar="NAME", help="force a candidate")
     parser.add_argument(
         "--against", default="numpy,iree_default", metavar="PEERS", help="numpy,iree_default"
@@ -68,5 +75,10 @@ def session_for(
         raise UsageError(f"--budget-ms must be positive, found {args.budget_ms:g}")
     directory = Path(args.store) if args.store else default_store
     return Session(
-        [pack], device=args.device, store=directory, tuning=tuning, budget_ms=args.budget_ms
+        [pack],
+        device=args.device,
+        store=directory,
+        tuning=tuning,
+        budget_ms=args.budget_ms,
+        cache=args.caches,
     )

@@ -12,7 +12,7 @@ from threading import Lock
 
 from dialects.errors import FormatError
 
-from .entries import MAX_BYTES, Entry, StoredChoice, entry_bytes, new_entry, parse_entry
+from .entries import MAX_BYTES, Entry, StoredChoice, entry_bytes, new_entry, parse_entry, replay
 from .files import SYSTEM, FileCalls, describe, read_small, remove_unchanged, write_whole
 from .inventory import check_directory, drop, entries, export_all, import_all, show, verify
 from .keys import Location, bucket_rows, build_id, choice_key, device_key, location
@@ -33,6 +33,7 @@ __all__ = [
     "export_all",
     "import_all",
     "location",
+    "replay",
     "show",
     "verify",
 ]

@@ -11,6 +11,7 @@ from dialects.codec import dumps, encode, loads
 from dialects.errors import FormatError, StoreError, UsageError
 
 from . import store
+from .choice import TIE_PERMILLE
 from .console import FAILED, OK, Streams, add_json
 from .files import describe, write_product
 from .tables import store_table
@@ -29,6 +30,7 @@ def add_store_commands(parser: argparse.ArgumentParser) -> None:
     for name, command, text in (
         ("list", _list, "every entry"),
         ("show", _show, "entries that match a pattern, with their samples"),
+        ("replay", _replay, "decide again from stored samples, under another tie band"),
         ("drop", _drop, "delete entries that match a pattern"),
         ("verify", _verify, "what is damaged, with the reason"),
         ("export", _export, "write every entry to one file"),
@@ -36,8 +38,10 @@ def add_store_commands(parser: argparse.ArgumentParser) -> None:
     ):
         sub = actions.add_parser(name, help=text)
         sub.add_argument("--store", metavar="DIR", help="not the one in the user's cache")
-        if name in ("show", "drop"):
+        if name in ("show", "replay", "drop"):
             sub.add_argument("pattern", metavar="PATTERN", help="a shell pattern over keys")
+        if name == "replay":
+            sub.add_argument("--band", type=int, default=TIE_PERMILLE, metavar="PERMILLE")
         if name in ("export", "import"):
             sub.add_argument("file", metavar="FILE")
         add_json(sub, command)
@@ -78,6 +82,30 @@ def _show(args: argparse.Namespace, streams: Streams) -> int:
         for name, samples in entry.choice.samples.items():
             times = ", ".join(f"{s:.1f}" for s in samples)
             streams.table(f"{entry.location.key}: {name}: {times} us")
+    return OK
+
+
+def _replay(args: argparse.Namespace, streams: Streams) -> int:
+    if args.band < 0:
+        raise UsageError(f"--band must not be negative, found {args.band}")
+    rows = []
+    for entry in store.show(_directory(args), args.pattern):
+        decision = store.replay(entry.choice, args.band)
+        stored = f"{entry.choice.member}/{entry.choice.body}"
+        rows.append(
+            {
+                "key": entry.location.key,
+                "stored": stored,
+                "winner": decision.winner if decision else None,
+                "margin_permille": decision.margin_permille if decision else None,
+                "tie": decision.tie if decision else None,
+            }
+        )
+    if args.json:
+        streams.json({"band_permille": args.band, "entries": rows})
+    for row in () if args.json else rows:
+        tie = ", a tie" if row["tie"] else ""
+        streams.table(f"{row['key']}: stored {row['stored']}, now {row['winner']}{tie}")
     return OK
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import combinations, cycle
 from typing import Any, Literal
 
-from dialects.errors import DeviceError
+from dialects.errors import DeviceError, UsageError
 
 from .choice import upper_median
 from .execute import Executable
@@ -45,6 +45,18 @@ class Bracket:
 
     launches: int
     microseconds: float
+
+
+def checked_cache(policy: str) -> CachePolicy:
+    """The cache policy of that name.
+
+    Raises:
+        UsageError: none is called so, with those that are.
+    """
+    for known in CACHE_POLICIES:
+        if policy == known:
+            return known
+    raise UsageError(f"cache '{policy}' is not one of {', '.join(CACHE_POLICIES)}")
 
 
 def launches_in(seconds: float) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -10,6 +12,8 @@ import pytest
 
 from golden_files import UPDATE, Golden
 from packs import Packs, build_packs
+from runtime import Session
+from runtime.device import Device
 from vulkan_device import vulkan_device as name_of_vulkan_device
 
 
@@ -36,6 +40,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.skip(f"needs --device {kind}")
     if item.get_closest_marker("full") and not item.config.getoption("--full"):
         pytest.skip("needs --full")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def poisoned() -> Iterator[None]:
+    """Every fresh device allocation of ours holds 0xFF, so that reading it unwritten shows."""
+    signatures = [inspect.unwrap(c.__init__).__kwdefaults__ for c in (Session, Device)]
+    for defaults in signatures:
+        defaults["poison"] = True
+    yield
+    for defaults in signatures:
+        defaults["poison"] = False
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from dialects.member import Problem
 from dialects.rules import Verdict
 from records import RECORD
 from runtime.cli import choice_line, speed_lines
-from runtime.planner import Choice
+from runtime.family import Choice
 from runtime.report import Explanation, RunReport, describe, verdict_table
 
 AT = Problem(dims=("M", "N", "K"), sizes=(128, 64, 32))
