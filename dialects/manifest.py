@@ -136,11 +136,13 @@ class Needs:
     """What a device must offer for the code: features by name, one wave width, alignments.
 
     ``alignment`` maps a stride or argument name to the bytes it must be a multiple of.
+    ``contiguous`` says that only dense operands without a size of zero are served.
     """
 
     features: tuple[str, ...] = ()
     wave_width: int | None = None
     alignment: dict[str, int] | None = None
+    contiguous: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +155,10 @@ class Prepared:
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """One (member, body, target)."""
+    """One (member, body, target).
+
+    ``compilation_info`` is what the compiler's own code generation was asked for, and applied.
+    """
 
     identity: Identity
     tile: Tile
@@ -167,6 +172,7 @@ class Record:
     groups: tuple[OperandGroup, ...]
     gates: tuple[GateRecord, ...]
     refused: Refusal | None
+    compilation_info: str | None = None
 
     @property
     def name(self) -> str:

@@ -155,6 +155,21 @@ def _alignment(case: Case) -> Refusal | None:
     return None
 
 
+def _contiguous(case: Case) -> Refusal | None:
+    """What the compiler's own kernels take: dense operands, and something to sum over."""
+    if case.problem is None or not case.record.needs.contiguous:
+        return None
+    for name, size in case.problem.values().items():
+        if size == 0:
+            return _refuse("layout", 1, 0, f"size {name} is 0")
+    dense = dense_strides(case.kernel, case.problem)
+    for name, need in dense.items():
+        found = (case.strides or dense).get(name, need)
+        if found != need:
+            return _refuse("layout", need, found, f"{name} = {found} is not the dense {need}")
+    return None
+
+
 def dense_strides(kernel: KernelEntry, problem: Problem) -> dict[str, int]:
     """The outer strides of contiguous operands by name, in elements."""
     values = problem.values()
@@ -219,6 +234,7 @@ PRUNING: tuple[Callable[[Case], Refusal | None], ...] = (
     _wave,
     _feature,
     _alignment,
+    _contiguous,
     _grid,
     _index,
     _memory,

@@ -126,7 +126,9 @@ def build(
             name=f"{c.info.kernel} {r.name} {t.name}",
             text=c.text,
             flags=compiler_flags(t),
-            amend=t.backend == "vulkan",
+            # the compiler's own kernels stand in no executable of ours that could be relinked
+            amend=t.backend == "vulkan" and c.info.compilation_info is None,
+            compilation_info=c.info.compilation_info,
         )
         for t, c, r in work
         if r.refused is None
@@ -176,6 +178,7 @@ def _planned(candidate: Candidate, target: Target) -> Record:
         groups=info.groups,
         gates=(),
         refused=None,
+        compilation_info=info.compilation_info,
     )
     case = Case(kernel=_entry(info, (), ()), record=record, facts=target.facts, problem=None)
     refusal = judge(case).refusal

@@ -24,6 +24,7 @@ class CandidateInfo:
     needs: Needs
     footprint: Footprint
     groups: tuple[OperandGroup, ...]
+    compilation_info: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

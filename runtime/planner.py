@@ -156,7 +156,12 @@ class Planner:
 
         def conclude(trial: Trial) -> Choice:
             failures = {**proven.failures, **trial.failures}
-            answer = self.shapes.conclude(family.question, replace(trial, failures=failures), busy)
+            answer = self.shapes.conclude(
+                family.question,
+                replace(trial, failures=failures),
+                busy,
+                early="the trial was ended early",
+            )
             choice = self._from_answer(family, answer)
             with self._lock:
                 self._remember((family.base.kernel, family.base.problem.text, layout), choice)

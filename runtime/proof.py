@@ -98,6 +98,8 @@ def make_case(
 
 def padded_layouts(kernel: KernelEntry, record: Record, problem: Problem) -> tuple[Layout, ...]:
     """Layouts with padding between rows, as little as the record's copies allow."""
+    if record.needs.contiguous:
+        return dense_layouts(kernel, problem)
     need = record.needs.alignment or {}
     layouts = []
     for argument, dense in zip(kernel.args, dense_layouts(kernel, problem), strict=True):

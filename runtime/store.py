@@ -63,7 +63,7 @@ class Store:
 
     def __init__(self, directory: Path | None, files: FileCalls = SYSTEM) -> None:
         self.directory = directory
-        self._files = files
+        self.files = files
         self._memory: dict[Location, tuple[str, StoredChoice]] = {}
         self._memory_lock = Lock()
         # Apart, so that a slow disk never holds up a value that is in memory.
@@ -101,7 +101,7 @@ class Store:
                 self._keep(location, build, entry.choice)
                 if self.directory is not None:
                     path = self.directory / location.path
-                    write_whole(self._files, path, entry_bytes(entry))
+                    write_whole(self.files, path, entry_bytes(entry))
                     self._persists = True
                 return None
             except OSError as error:
@@ -137,7 +137,7 @@ class Store:
             return Recall(value=None, reason=missing)
         path = self.directory / location.path
         try:
-            data = read_small(self._files, path, MAX_BYTES)
+            data = read_small(self.files, path, MAX_BYTES)
             entry = parse_entry(data, where=str(path))
         except FileNotFoundError:
             return Recall(value=None, reason=missing)
@@ -156,6 +156,6 @@ class Store:
 
     def _drop(self, path: Path, data: bytes) -> Path | None:
         try:
-            return path if remove_unchanged(self._files, path, data, MAX_BYTES) else None
+            return path if remove_unchanged(self.files, path, data, MAX_BYTES) else None
         except OSError:
             return None

@@ -67,6 +67,7 @@ class EmitBody:
             needs=emitted.needs,
             footprint=emitted.footprint,
             groups=emitted.groups,
+            compilation_info=emitted.compilation_info,
         )
         copy.attributes["xpu.candidate"] = to_attribute(encode(info))
         function.erase()

@@ -14,7 +14,7 @@ from .. import attributes
 from ..ir import functions, location, mlir, symbol, to_attribute
 from ..pipeline import Report
 from ..target import Target, parse_target
-from ..tiles import BODIES, TileBody, body_named
+from ..tiles import BODIES, ON_REQUEST, TileBody, body_named
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +91,8 @@ class Instantiate:
         only = body_named(member.body, where=where) if member.body is not None else None
         bodies: list[TileBody] = []
         refusals: list[str] = []
-        for body in BODIES:
+        asked = [b for b in ON_REQUEST if b.name in (self.body, member.body)]
+        for body in (*BODIES, *asked):
             if target.backend not in body.backends or member.body not in (None, body.name):
                 continue
             if not self._asks_for(body):

@@ -17,7 +17,8 @@ class Emitted:
     """One candidate's IR and what is known of it before the back end has compiled it.
 
     ``text`` is the content of a module: layouts, executables, host functions. ``footprint`` is
-    what the emitter can predict; the artifact's reader replaces it.
+    what the emitter can predict; the artifact's reader replaces it. ``compilation_info`` is what
+    the compiler's own code generation was asked for, where that makes the kernel.
     """
 
     text: str
@@ -27,6 +28,7 @@ class Emitted:
     needs: Needs
     footprint: Footprint
     groups: tuple[OperandGroup, ...]
+    compilation_info: str | None = None
 
 
 class TileBody(Protocol):
