@@ -1,4 +1,4 @@
-"""The body ``iree``: right in the caller's buffers, made as asked, and exported as a tuning spec."""
+"""The body ``iree``: right in the caller's buffers, made as asked, exported as a tuning spec."""
 
 from __future__ import annotations
 

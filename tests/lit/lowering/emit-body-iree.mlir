@@ -10,7 +10,7 @@
 // CHECK:          hal.tensor.import {{.*}} => %arg0 "a" : !hal.buffer -> tensor<?x?xf32>
 // CHECK:          hal.tensor.import {{.*}} => %arg1 "b" : !hal.buffer -> tensor<?x?xf32>
 // CHECK:          linalg.fill
-// CHECK:          linalg.generic {{.*}} compilation_info
+// CHECK:          linalg.generic {{.*}}compilation_info = #
 // CHECK:          hal.tensor.alias {{.*}} to %arg2 : !hal.buffer
 // CHECK:        util.func public @gemm(
 // CHECK:        util.func public @gemm.repeat(
