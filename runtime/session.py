@@ -313,6 +313,14 @@ class Session:
         ref, at, layout = self._dense(kernel, sizes)
         return self._planner.choose(ref, at, layout, again=again)
 
+    def problem_of(self, kernel: str, *sizes: int) -> Problem:
+        """The checked problem of these sizes.
+
+        Raises:
+            ProblemError: the wrong number of sizes, or one out of range.
+        """
+        return problem(kernel, self.reference(kernel).entry.dims, tuple(sizes))
+
     def _dense(self, kernel: str, sizes: Sequence[int]) -> tuple[KernelRef, Problem, str]:
         """A kernel, a problem, and the layout of contiguous operands."""
         ref = self.reference(kernel)

@@ -132,10 +132,11 @@ def test_where_no_device_is_named_the_busiest_counts_on_rocm_alone(tmp_path: Pat
 def test_the_least_of_three_readings_counts(tmp_path: Path) -> None:
     file = card(tmp_path, 0, "0000:03:00.0", "99\n")
     later = iter(["12\n", "60\n", "1\n"])
-    facts = DeviceFacts(backend="rocm")
-    found = sysfs_busy_percent(
-        facts, root=tmp_path, sleep=lambda seconds: file.write_text(next(later)) and None
-    )
+
+    def sleep(seconds: float) -> None:
+        file.write_text(next(later))
+
+    found = sysfs_busy_percent(DeviceFacts(backend="rocm"), root=tmp_path, sleep=sleep)
     assert found == 12
     assert next(later) == "1\n"
 

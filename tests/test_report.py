@@ -134,6 +134,7 @@ def test_tables_name_every_candidate() -> None:
     [
         ("store", "from the store, nothing was timed, 12.3 % ahead of the next"),
         ("timed", "timed now, 12.3 % ahead of the next"),
+        ("timed", "ahead of the next; host timer, no ceiling known"),
         ("only", "the only candidate that can run"),
         ("override", "forced"),
         ("default", "the untimed default"),
