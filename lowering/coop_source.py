@@ -108,8 +108,8 @@ def _check_arguments(function: mlir.Operation, contraction: Contraction) -> None
             continue
         if what.source is not None:
             raise UnsupportedError(
-                f"argument {number} is '{what.name}' in {what.source} blocks: this form loads dense "
-                "tiles only"
+                f"argument {number} is '{what.name}' in {what.source} blocks: this form loads "
+                "dense tiles only"
             )
         axes = "?x" * len(what.dims)
         wanted = f"memref<{axes}{element_type(what.type).mlir}>"

@@ -16,7 +16,7 @@ from dialects.member import Problem
 
 from ..arrays import DeviceArray, Layout
 from ..calls import MAX_PLANS, Bind, KernelCall, Plan, PreparedOperand
-from ..planner import KernelRef
+from ..family import KernelRef
 from ..result import Result
 from .code import BoundLaunch, CudaCode
 from .device import CudaBuffer, CudaDevice, foreign_owner, stream_handle
