@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
+from dialects.errors import PackError
 from dialects.facts import DeviceFacts
 from dialects.manifest import KernelEntry, Record, Refusal
 from dialects.member import Problem
 from dialects.rules import Verdict
 
+from .filter import candidates
 from .keys import build_id, choice_key, location
-from .pack import Pack, family_id
+from .pack import Pack, family_id, open_pack
 from .shape_choice import HELD, Option, Question, Source
 from .timer import CachePolicy
 
@@ -22,6 +25,44 @@ class KernelRef:
 
     pack: Pack
     entry: KernelEntry
+
+
+def open_kernels(packs: str | Path | Iterable[str | Path]) -> dict[str, KernelRef]:
+    """The kernels of one or more packs by name.
+
+    Raises:
+        PackError: a pack that is damaged, two kernels of one name, or none at all.
+    """
+    kernels: dict[str, KernelRef] = {}
+    for path in [packs] if isinstance(packs, str | Path) else packs:
+        pack = open_pack(path)
+        pack.verify()
+        for entry in pack.manifest.kernels:
+            if entry.kernel in kernels:
+                raise PackError(
+                    f"kernel '{entry.kernel}' is in {kernels[entry.kernel].pack.path} too",
+                    where=str(path),
+                )
+            kernels[entry.kernel] = KernelRef(pack=pack, entry=entry)
+    if not kernels:
+        raise PackError("a session needs at least one pack with a kernel")
+    return kernels
+
+
+def check_code(kernels: Iterable[KernelRef], backend: str) -> None:
+    """Every kernel must have code for the backend.
+
+    Raises:
+        PackError: one has none, with the targets that it was built for.
+    """
+    for ref in kernels:
+        if not candidates(ref.entry, backend):
+            built = sorted({r.identity.target for r in ref.entry.members})
+            raise PackError(
+                f"kernel '{ref.entry.kernel}' has no code for {backend}, "
+                f"only for {', '.join(built)}",
+                where=str(ref.pack.path),
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,12 +32,10 @@ from .choice import Candidate
 from .dtypes import type_name
 from .executors import ExecutorName, Launchable, load, open_device
 from .facts import read_facts
-from .family import Choice, KernelRef
-from .filter import candidates
+from .family import Choice, KernelRef, check_code, open_kernels
 from .in_place import InPlaceTrial
 from .layout_key import layout_text, strides_by_name
 from .measure import Measurer
-from .pack import open_pack
 from .planner import Planner, PlannerOptions
 from .report import Explanation
 from .shape_choice import Answer, Tuning, checked_tuning, question_of
@@ -96,10 +94,10 @@ class Session:
             observe=observe,
             on_choice=on_choice,
         )
-        self._kernels = self._open(packs)
+        self._kernels = open_kernels(packs)
         self.device = open_device(device, executor, stream, poison=poison)
         self.facts = facts or read_facts(device)
-        self._check_code()
+        check_code(self._kernels.values(), self.device.backend)
         self._measurer = Measurer(device, executor=executor)
         directory = Path(store) if store is not None else None
         around = surroundings_of(self.facts, directory, self._own_processes)
@@ -114,33 +112,6 @@ class Session:
             from .cuda.session import DirectSession  # other devices never load it
 
             self._direct = DirectSession(self.device)
-
-    @staticmethod
-    def _open(packs: str | Path | Iterable[str | Path]) -> dict[str, KernelRef]:
-        kernels: dict[str, KernelRef] = {}
-        for path in [packs] if isinstance(packs, str | Path) else packs:
-            pack = open_pack(path)
-            pack.verify()
-            for entry in pack.manifest.kernels:
-                if entry.kernel in kernels:
-                    raise PackError(
-                        f"kernel '{entry.kernel}' is in {kernels[entry.kernel].pack.path} too",
-                        where=str(path),
-                    )
-                kernels[entry.kernel] = KernelRef(pack=pack, entry=entry)
-        if not kernels:
-            raise PackError("a session needs at least one pack with a kernel")
-        return kernels
-
-    def _check_code(self) -> None:
-        for ref in self._kernels.values():
-            if not candidates(ref.entry, self.device.backend):
-                built = sorted({r.identity.target for r in ref.entry.members})
-                raise PackError(
-                    f"kernel '{ref.entry.kernel}' has no code for {self.device.backend}, "
-                    f"only for {', '.join(built)}",
-                    where=str(ref.pack.path),
-                )
 
     def __enter__(self) -> Session:
         return self
