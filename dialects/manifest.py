@@ -207,6 +207,7 @@ class Needs:
     start as its strides are aligned. ``waves`` are those along m and n among which the block tile
     is shared out, where they are all that the block has. ``row_lanes`` is how many lanes copy one
     row of a staged tile, where whole rows are copied at a time.
+    ``contiguous`` says that only dense operands without a size of zero are served.
     """
 
     features: tuple[str, ...] = ()
@@ -214,6 +215,7 @@ class Needs:
     alignment: dict[str, int] | None = None
     waves: tuple[int, int] | None = None
     row_lanes: int | None = None
+    contiguous: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,7 +228,10 @@ class Prepared:
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """One (member, body, target)."""
+    """One (member, body, target).
+
+    ``compilation_info`` is what the compiler's own code generation was asked for, and applied.
+    """
 
     identity: Identity
     tile: Tile
@@ -241,6 +246,7 @@ class Record:
     gates: tuple[GateRecord, ...]
     refused: Refusal | None
     split: SplitK | None = None
+    compilation_info: str | None = None
 
     @cached_property
     def name(self) -> str:

@@ -183,7 +183,8 @@ class OperandGroup:
     """The tiles that meet in one multiply-accumulate, and the tier all of them get.
 
     ``shape`` is the (m, n, k) of the instruction when native. ``count`` is how many such
-    instructions the artifact holds, null before it was read.
+    instructions the artifact holds, null before it was read. ``macs_per_clock`` are the most
+    multiply-adds that a multiprocessor's ISA does in a clock, null where that is not known.
     """
 
     a: str
@@ -193,6 +194,7 @@ class OperandGroup:
     tier: Tier
     instruction: str | None = None
     count: int | None = None
+    macs_per_clock: int | None = None
     reason: str
 
 

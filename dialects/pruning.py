@@ -14,7 +14,7 @@ from .facts import STORAGE_FEATURES
 from .manifest import KernelEntry, Record, Refusal, Step
 from .occupancy import Residency
 from .operands import OperandGroup
-from .site import Site
+from .site import Site, dense_strides
 from .types import element_type
 
 WIDEST_COPY = 16  # bytes that one copy instruction moves at most
@@ -188,6 +188,27 @@ def _starts(needs: Mapping[str, int], site: Site) -> Refusal | None:
     return None
 
 
+def _contiguous(record: Record, site: Site) -> Refusal | None:
+    """What the compiler's own kernels take: dense operands, and something to sum over."""
+    if site.problem is None or not record.needs.contiguous:
+        return None
+    for name, size in site.problem.values().items():
+        if size == 0:
+            return _refuse("layout", 1, 0, f"size {name} is 0")
+    dense = dense_strides(site.kernel, site.problem)
+    found = site.strides or {}
+    for name, need in dense.items():
+        if found.get(name, need) != need:
+            what = f"{name} = {found[name]} is not the dense {need}"
+            return _refuse("layout", need, found[name], what)
+    for argument in site.kernel.args:
+        start = found.get(argument.name, 0)
+        if start:
+            text = f"{argument.name} starts {start} B past a boundary of {WIDEST_COPY} B"
+            return _refuse("layout", WIDEST_COPY, start, text)
+    return None
+
+
 def _grid(record: Record, site: Site) -> Refusal | None:
     if record.launch is None:
         return None
@@ -264,7 +285,16 @@ def split_fits(record: Record, site: Site, splits: int) -> bool:
 
 
 _OF_THE_CODE: tuple[Rule, ...] = (_spill, _registers, _shared)  # R1, R2, R3
-_AFTER_R4: tuple[Rule, ...] = (_native, _wave, _feature, _alignment, _grid, _index, _memory)
+_AFTER_R4: tuple[Rule, ...] = (
+    _native,
+    _wave,
+    _feature,
+    _alignment,
+    _contiguous,
+    _grid,
+    _index,
+    _memory,
+)
 
 
 def first_refusal(record: Record, site: Site, found: Residency | None) -> Refusal | None:

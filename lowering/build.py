@@ -235,8 +235,10 @@ def _job(planned: Plan) -> Job:
         name=f"{info.kernel} {planned.record.name} {target.name}",
         text=planned.candidate.text,
         flags=compiler_flags(target),
-        amend=target.backend == "vulkan",
+        # the compiler's own kernels stand in no executable of ours that could be relinked
+        amend=target.backend == "vulkan" and info.compilation_info is None,
         listing=target.backend == "rocm",
+        compilation_info=info.compilation_info,
     )
 
 

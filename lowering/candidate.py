@@ -35,6 +35,7 @@ class CandidateInfo:
     access: tuple[Access, ...] = ()
     aligned: dict[str, int] = field(default_factory=dict)
     ptx_version: tuple[int, int] | None = None
+    compilation_info: str | None = None
 
     @property
     def max_threads(self) -> int | None:

@@ -22,6 +22,7 @@ from iree.compiler.tools.binaries import find_tool
 
 from dialects.errors import CompileError, Error
 
+from .artifacts.applied import check_applied
 from .artifacts.spirv_legalize import REVISION, legalize_spirv
 from .children import run_child
 from .relink import with_objects
@@ -58,7 +59,8 @@ class Job:
     """One module to compile; ``in_place`` demands host entries that allocate and copy nothing.
 
     ``amend`` has the device code checked and completed, and put back into the module. ``listing``
-    keeps the back end's listing of the machine code.
+    keeps the back end's listing of the machine code. ``compilation_info`` is what the kernel's own
+    configuration must be found to be.
     """
 
     name: str
@@ -67,6 +69,7 @@ class Job:
     in_place: bool = True
     amend: bool = False
     listing: bool = False
+    compilation_info: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +151,13 @@ def _run(job: Job, folder: Path, deadline_s: float) -> Artifact:
         dumps += _LISTING
     if job.in_place:
         dumps.append("--dump-compilation-phases-to=phases")
+    if job.compilation_info is not None:
+        dumps.append("--iree-hal-dump-executable-configurations-to=configurations")
     _compile(job, job.text, dumps, folder, deadline_s)
+    if job.compilation_info is not None:
+        configured = sorted((folder / "configurations").glob("*.mlir"))
+        texts = [path.read_text() for path in configured]
+        check_applied(job.compilation_info, texts, where=job.name)
     if job.in_place:
         _check_in_place(job, folder / "phases")
     codes = _codes(folder / "code")

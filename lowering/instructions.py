@@ -1,4 +1,4 @@
-"""Matrix instructions of each ISA: types and shapes. Facts of instruction sets, not of devices.
+"""Matrix instructions of each ISA: types, shapes, rates. Facts of instruction sets, not of devices.
 
 Sources: PTX ISA 8.0, table of ``mma.sync`` shapes; AMD RDNA 3/4 and CDNA 2/3/4 ISA guides, chapters
 on WMMA and MFMA. On Vulkan the driver itself lists what it has.
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from dialects.grouping import Matrices, MultiplyAdd
+from dialects.operands import OperandGroup
+from dialects.types import element_type
 
 from .matrix_tiles import UNEVEN_ROWS
 from .target import Target
@@ -247,3 +249,43 @@ def _obstacle(target: Target, use: str) -> str | None:
 def _signless(accumulator: str) -> str:
     """Sums of 32-bit integers wrap alike with and without a sign; drivers name either."""
     return "i32" if accumulator == "u32" else accumulator
+
+
+# Multiply-adds of one multiprocessor in a clock, dense: upper bounds over every part with the ISA,
+# so that no true reading is refused. Sources: CUDA C++ programming guide, table of arithmetic
+# throughput; white papers of each generation for matrix units; RDNA 3/4 and CDNA 3 ISA guides; two
+# FMA pipes of the widest register on x86-64, two of multiply and two of add at 128 bits.
+# (compute capability, matrix multiply-adds of 16-bit types); 8-bit types double it.
+_SM_MATRIX = ((100, 4096), (90, 2048), (80, 1024))
+_SM_BELOW = {86: 512, 87: 1024, 89: 512}  # parts between, whose matrix units are smaller
+_SM_LANES = 128
+_GFX_MATRIX = (("gfx94", 1024), ("gfx12", 512), ("gfx11", 256))
+_GFX_LANES = 128  # packed or dual-issue f32
+_X86_F32 = {"x86-64-v4": 32, "x86-64-v3": 16, "x86-64-v2": 16, "x86-64": 16}
+
+
+def macs_per_clock(target: Target, group: OperandGroup) -> int | None:
+    """The most that one multiprocessor does in a clock, or None where nothing bounds it."""
+    bits = element_type(group.a).bits
+    if group.tier == "native":
+        sixteen = _matrix(target)
+        if sixteen is None or bits not in (8, 16):
+            return None
+        return sixteen * 16 // bits
+    if group.acc not in ("f16", "bf16", "f32"):
+        return None  # narrow integers have dot products, f64 differs by part
+    if target.backend == "cpu":
+        return _X86_F32.get(target.isa) if bits == 32 else None
+    lanes = {"cuda": _SM_LANES, "rocm": _GFX_LANES}.get(target.backend)
+    return None if lanes is None else 2 * lanes if bits == 16 else lanes
+
+
+def _matrix(target: Target) -> int | None:
+    if target.backend == "rocm":
+        return next((rate for isa, rate in _GFX_MATRIX if target.isa.startswith(isa)), None)
+    version = re.match(r"sm_(\d+)", target.isa)
+    if target.backend != "cuda" or version is None:
+        return None
+    number = int(version[1])
+    known = (rate for least, rate in _SM_MATRIX if number >= least)
+    return _SM_BELOW.get(number) or next(known, None)

@@ -29,6 +29,7 @@ from .artifacts.reading import Reader, Reading, read_artifact
 from .candidate import Candidate, CandidateInfo
 from .compile import LISTING_SUFFIX, Artifact, compiler_version
 from .gates import Subject
+from .instructions import macs_per_clock
 from .target import Target
 
 UNBUILT = "code"  # the rule of a record whose code could not be made: a failure of its own
@@ -73,6 +74,7 @@ def plan(candidate: Candidate, target: Target) -> Plan:
         groups=info.groups,
         gates=(),
         refused=None,
+        compilation_info=info.compilation_info,
     )
     case = Case(kernel=entry(info, (), ()), record=record, facts=target.facts, problem=None)
     refused = _above_ceiling(info) or judge(case).refusal
@@ -164,7 +166,10 @@ def _completed(
             occupancy_limiter=resident.limiter if resident else None,
             feasible_blocks=feasible_blocks(used.usage, facts) if used.threads_per_group else None,
         ),
-        groups=count_groups(record.groups, reading.matrix_instructions, sums),
+        groups=tuple(
+            replace(group, macs_per_clock=macs_per_clock(planned.target, group))
+            for group in count_groups(record.groups, reading.matrix_instructions, sums)
+        ),
     )
 
 

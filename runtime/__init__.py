@@ -2,7 +2,7 @@
 
 from .arrays import DeviceArray
 from .calls import PreparedOperand
-from .planner import Choice
+from .family import Choice
 from .session import Session
 
 __all__ = ["Choice", "DeviceArray", "PreparedOperand", "Session"]

@@ -20,8 +20,8 @@ from .device import Device
 from .dtypes import dtype_of
 from .execute import PeerModule
 from .executors import Launchable, Memory
+from .family import Choice, KernelRef
 from .pack import Pack
-from .planner import Choice, KernelRef
 from .proof import Case, make_case, run_case
 from .reference import COMBINE, evaluate, matrices
 from .report import RunReport

@@ -15,11 +15,12 @@ from dialects.member import Problem
 from dialects.rules import float_operations
 
 from .bench import our_arm, peer_arm
+from .ceilings import known_ceilings
 from .compare import Timing, interleave
 from .device import Device
 from .dispatch_events import dispatch_times, peer_dispatch_times
 from .execute import Executable
-from .planner import KernelRef, splits_of
+from .family import KernelRef, splits_of
 from .proof import Case, make_case, prove
 from .session import Session
 
@@ -74,9 +75,9 @@ def benchmark(
         raise ProblemError(f"kernel '{kernel}' at {problem.text}: nothing to time")
     splits = splits_of(session.explain(kernel, *sizes).verdicts)
     records = _right(session, ref, problem, records, splits, [] if wrong is None else wrong)
-    case = make_case(session.device, ref.entry, problem, integers=False)
     if session.device.backend == "cuda":
-        return _by_events(session, ref, case, peers, records, splits, progress, note)
+        return _by_events(session, ref, problem, peers, records, splits, progress, note)
+    case = make_case(session.device, ref.entry, problem, integers=False)
     if session.device.uri.partition(":")[0] in DEVICE_CLOCK:
         return _by_device(session, ref, case, peers, records, splits, progress)
     return _by_host(session, ref, case, peers, records, splits)
@@ -110,7 +111,7 @@ def _right(
 def _by_events(
     session: Session,
     ref: KernelRef,
-    case: Case,
+    problem: Problem,
     peers: Sequence[str],
     records: Sequence[Record],
     splits: Mapping[str, int],
@@ -123,17 +124,18 @@ def _by_events(
     """
     from .cuda.bench import event_timings  # other devices never load it
 
-    uri = session.device.uri
     asked = [p for p in peers if p in ("cublas", "triton")]
-    timings, beside, ceiling = event_timings(uri, ref, case, records, splits, asked, progress, note)
+    timings, beside = event_timings(
+        session.device, session.facts, ref, problem, records, splits, asked, progress, note
+    )
     rows: list[Row] = []
     for record in records:
         timing = timings[record.full_name]
-        found = _rows(ref, case, record, timing, beside, "device")
-        rows += [replace(row, ceiling=ceiling) for row in found]
+        found = _rows(ref, problem, record, timing, beside, "device")
+        rows += [replace(row, ceiling=known_ceilings(session.facts, record)) for row in found]
     if "iree_default" in peers and ref.entry.peers:
         progress("iree_default")
-        rows += _beside_iree(uri, ref, case.problem, records, splits)
+        rows += _beside_iree(session.device.uri, ref, problem, records, splits)
     return rows
 
 
@@ -156,7 +158,7 @@ def _beside_iree(
         ours = our_arm(device, executable, replace(case, splits=slices))
         timings = interleave({"ours": ours, "iree_default": arm})
         beside: dict[str, Timing | None] = {"iree_default": timings["iree_default"]}
-        rows += _rows(ref, case, record, timings["ours"], beside, "host")
+        rows += _rows(ref, problem, record, timings["ours"], beside, "host")
     return rows
 
 
@@ -179,7 +181,7 @@ def _by_device(
         progress(record.name)
         sliced = replace(case, splits=splits.get(record.full_name, 1))
         timing = dispatch_times(ref.pack, ref.entry, record, sliced, uri)
-        rows += _rows(ref, case, record, timing, peer_times, "device")
+        rows += _rows(ref, case.problem, record, timing, peer_times, "device")
     return rows
 
 
@@ -210,26 +212,26 @@ def _by_host(
                 arms[peer] = arm
         timings = interleave(arms)
         beside = {p: timings.get(p) for p in peers}
-        rows += _rows(ref, case, record, timings["ours"], beside, "host")
+        rows += _rows(ref, case.problem, record, timings["ours"], beside, "host")
     return rows
 
 
 def _rows(
     ref: KernelRef,
-    case: Case,
+    problem: Problem,
     record: Record,
     timing: Timing,
     peers: dict[str, Timing | None],
     timer: str,
 ) -> list[Row]:
     c = ref.entry.contraction
-    flops = float_operations(case.problem) * len(c.products)
+    flops = float_operations(problem) * len(c.products)
     alone = Row(
         kernel=ref.entry.kernel,
         member=record.identity.member,
         body=record.identity.body,
         dtype=f"{c.a.type}->{c.c.type}",
-        shape=case.problem.sizes,
+        shape=problem.sizes,
         peer=None,
         timer=timer,
         kernel_us=round(timing.microseconds, 2),

@@ -32,7 +32,7 @@ from .device import status_reason
 from .dtypes import type_name
 from .execute import Executable
 from .executors import Launchable, Memory
-from .planner import Choice, KernelRef
+from .family import Choice, KernelRef
 from .result import Result
 
 Bind = Callable[[KernelRef, Problem, tuple[Layout, ...]], tuple[Choice, Launchable]]
@@ -40,7 +40,10 @@ Bind = Callable[[KernelRef, Problem, tuple[Layout, ...]], tuple[Choice, Launchab
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Everything about a launch but its buffers. ``empty`` when there is nothing to compute."""
+    """Everything about a launch but its buffers. ``empty`` when there is nothing to compute.
+
+    One that is not ``lasting`` serves a single call.
+    """
 
     empty: bool
     executable: Launchable | None
@@ -49,6 +52,7 @@ class Plan:
     long: bool
     keep: tuple[Layout, ...]
     bound: Any = None  # a direct executor's launches with everything but the addresses
+    lasting: bool = True
 
 
 LONG_CALL = 1e8  # float operations from which on this thread sleeps while it waits
@@ -248,7 +252,10 @@ class KernelCall:
             workspace_bytes=choice.record.workspace_bytes(problem_.values(), splits),
             long=float_operations(problem_) > LONG_CALL,
             keep=layouts,
+            lasting=choice.lasting,
         )
+        if not plan.lasting:
+            return plan
         if len(self._by_layout) >= MAX_PLANS:
             self.forget()
         self._by_layout[layouts] = plan
@@ -256,7 +263,7 @@ class KernelCall:
 
     def _remember(self, arrays: Sequence[Any], plan: Plan) -> None:
         """For later calls with device arrays of the very same layouts."""
-        if any(a.__class__ is not DeviceArray for a in arrays):
+        if not plan.lasting or any(a.__class__ is not DeviceArray for a in arrays):
             return
         if len(self._plans) >= MAX_PLANS:
             self._plans = {}

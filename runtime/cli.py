@@ -17,14 +17,15 @@ from .bench import PEERS, run_problem
 from .bench_cli import add_bench_options
 from .console import FAILED, OK, Parser, Streams, add_json, parse_shape, run_command
 from .facts import read_facts
+from .family import Choice
 from .filter import filter_candidates
 from .pack import Pack, open_pack
-from .planner import Choice
 from .report import Explanation, RunReport, verdict_table
 from .run_options import add_run_options, kernel_name, peer_names, session_for
 from .session import Session
 from .store_cli import add_store_commands, default_store
 from .tables import facts_table
+from .tune import has_dispatch_clock, tune_by_dispatches
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -161,7 +162,10 @@ def choice_line(choice: Choice) -> str:
     if choice.margin_permille is not None:
         margin = f", {choice.margin_permille / 10:.1f} % ahead of the next"
         margin += " (a tie, the first in family order wins)" if choice.tie else ""
-    return f"winner: {choice.record.name}, {told}{margin}"
+    timer = ""
+    if choice.source == "timed":
+        timer = f"; {choice.timer} timer{'' if choice.ceiling_known else ', no ceiling known'}"
+    return f"winner: {choice.record.name}, {told}{margin}{timer}"
 
 
 def speed_lines(report: RunReport) -> list[str]:
@@ -192,7 +196,12 @@ def _tune(args: argparse.Namespace, streams: Streams) -> int:
         session_for(args.pack, args, default_store) as session,
         streams.progress("measuring", None),
     ):
-        choice = session.choose(name, *sizes)
+        if args.member:
+            session.override(name, args.member)
+        if has_dispatch_clock(session):
+            choice = tune_by_dispatches(session, name, sizes, args.budget_ms)
+        else:
+            choice = session.choose(name, *sizes)
     report = RunReport(
         choice=choice,
         device=args.device,

@@ -29,6 +29,7 @@ BACKENDS = {
     "hip": "rocm",
 }
 _POISON = np.array([0xFFFFFFFF], np.uint32)  # NaN as a float, -1 as an integer
+_POISON_BYTE = 0xFF
 
 
 def backend_of(uri: str) -> str:
@@ -46,8 +47,8 @@ def backend_of(uri: str) -> str:
 class Device:
     """An open device. Calls are synchronous; any number of threads may use one."""
 
-    def __init__(self, uri: str) -> None:
-        """Open the device.
+    def __init__(self, uri: str, *, poison: bool = False) -> None:
+        """Open the device; ``poison`` fills every fresh allocation with 0xFF bytes.
 
         Raises:
             DeviceError: an unknown URI, or the driver's own reason.
@@ -62,6 +63,7 @@ class Device:
             raise DeviceError(f"cannot open device '{uri}': {status_reason(error)}") from None
         self.allocator = self.hal.allocator
         self.on_host = uri.partition(":")[0] in _LOCAL_DRIVERS
+        self.poisons = poison
 
     @cached_property
     def multiprocessors(self) -> int:
@@ -69,19 +71,22 @@ class Device:
         return read_facts(self.uri).multiprocessors or UNKNOWN_MULTIPROCESSORS
 
     def allocate(self, nbytes: int) -> Any:
-        """An uninitialised buffer of at least four bytes.
+        """An uninitialised buffer of at least four bytes; poisoned where the device was asked to.
 
         Raises:
             DeviceError: the device has not that much memory.
         """
         try:
-            return self.allocator.allocate_buffer(
+            buffer = self.allocator.allocate_buffer(
                 rt.MemoryType.DEVICE_LOCAL, _USAGE, _rounded(nbytes)
             )
         except TypeError:  # more than the call can express
             raise DeviceError(f"cannot allocate {nbytes} B on '{self.uri}'") from None
         except (ValueError, RuntimeError, MemoryError) as error:
             raise DeviceError(f"cannot allocate {nbytes} B: {status_reason(error)}") from None
+        if self.poisons:
+            self.poison(buffer)
+        return buffer
 
     def adopt(self, array: np.ndarray) -> Any:
         """A buffer over the memory of a contiguous host array, which must outlive it.
@@ -98,15 +103,17 @@ class Device:
             flat, memory_type=int(_HOST_VISIBLE), allowed_usage=int(_USAGE)
         )
 
-    def upload(self, array: np.ndarray, nbytes: int | None = None) -> Any:
+    def upload(self, array: np.ndarray, nbytes: int | None = None, *, fill: int = 0) -> Any:
         """A new buffer with a copy of a contiguous array, padded to ``nbytes`` when larger.
+
+        ``fill`` is the byte of the padding.
 
         Raises:
             DeviceError: the device has not that much memory.
         """
         size = _rounded(max(array.nbytes, nbytes or 0))
         try:
-            content = np.zeros(size, np.uint8)
+            content = np.full(size, _POISON_BYTE if self.poisons else fill, np.uint8)
             content[: array.nbytes] = array.reshape(-1).view(np.uint8)
             view = self.allocator.allocate_buffer_copy(
                 rt.MemoryType.DEVICE_LOCAL, _USAGE, self.hal, content, rt.HalElementType.UINT_8

@@ -14,17 +14,20 @@ from typing import Any
 from dialects.codec import decode, dumps, loads
 from dialects.errors import FormatError
 
+from .choice import TIE_PERMILLE, Decision, decide
 from .keys import Location
 
 SCHEMA_VERSION = 1
-MAX_BYTES = 1 << 20  # of one file; an entry takes about 1 KiB
+MAX_BYTES = 1 << 20  # of one file; an entry takes a few KiB
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredChoice:
     """A measured choice, by names and never by index.
 
-    ``samples`` are each candidate's bracket times in microseconds, in the order they were taken;
+    ``samples`` are each candidate's bracket times in microseconds, candidates in family order and
+    times in the order in which they were taken; ``taken`` names the candidate of each bracket. They
+    decide again, see :func:`replay`.
     ``clocks`` are readings by name, in kHz; ``timer`` is the timer tier they were taken with.
     ``margin_permille`` is the lead over the second, per mille of the second's median.
     """
@@ -36,6 +39,7 @@ class StoredChoice:
     margin_permille: int
     tie: bool
     samples: dict[str, tuple[float, ...]]
+    taken: tuple[str, ...]
     clocks: dict[str, int] | None
     timer: str
 
@@ -49,6 +53,14 @@ class Entry:
     location: Location
     build: str
     choice: StoredChoice
+
+
+def replay(choice: StoredChoice, band: int = TIE_PERMILLE) -> Decision | None:
+    """What the stored samples decide under a tie band in per mille; None where there are none.
+
+    The winner is named as in ``samples``: ``member/body@target``.
+    """
+    return decide(choice.samples, list(choice.samples), taken=choice.taken, band=band)
 
 
 def new_entry(location: Location, build: str, choice: StoredChoice) -> Entry:

@@ -31,8 +31,8 @@ class Memory(Protocol):
         """A buffer over a host array, on a device that shares the host's memory."""
         ...
 
-    def upload(self, array: np.ndarray, nbytes: int | None = None) -> Any:
-        """A new buffer with a copy of an array."""
+    def upload(self, array: np.ndarray, nbytes: int | None = None, *, fill: int = 0) -> Any:
+        """A new buffer with a copy of an array; ``fill`` is the byte of its padding."""
         ...
 
     def download(self, buffer: Any, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
@@ -58,8 +58,12 @@ class Launchable(Protocol):
         ...
 
 
-def open_device(uri: str, executor: ExecutorName = "iree", stream: Any = None) -> Memory:
+def open_device(
+    uri: str, executor: ExecutorName = "iree", stream: Any = None, *, poison: bool = False
+) -> Memory:
     """Open a device for an executor. ``stream`` is for launches of the direct one.
+
+    ``poison`` fills every fresh allocation with 0xFF bytes.
 
     Raises:
         UsageError: an unknown executor, or a stream where none can be used.
@@ -73,12 +77,12 @@ def open_device(uri: str, executor: ExecutorName = "iree", stream: Any = None) -
 
         if uri.partition(":")[0] != CudaDevice.backend:
             raise DeviceError(f"device '{uri}' has no direct executor, cuda has")
-        return CudaDevice(uri, stream)
+        return CudaDevice(uri, stream, poison=poison)
     if stream is not None:
         raise UsageError("a stream is for executor='direct', IREE has its own")
     from .device import Device
 
-    return Device(uri)
+    return Device(uri, poison=poison)
 
 
 def load(

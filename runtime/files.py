@@ -7,6 +7,7 @@ old bytes or the new ones, and at most a temporary file is left, which :func:`is
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
 import secrets
@@ -23,6 +24,10 @@ ATTEMPTS = 4  # one for a missing directory, the others for a cleaner that took 
 _TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp")
 
 
+def _lock(handle: int) -> None:
+    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 @dataclass(frozen=True, kw_only=True)
 class FileCalls:
     """The system's file calls, with its own arguments and errors; a test replaces any of them."""
@@ -37,6 +42,7 @@ class FileCalls:
     unlink: Callable[[Path], None] = os.unlink
     mkdir: Callable[[Path, int], None] = os.mkdir
     listdir: Callable[[Path], list[str]] = os.listdir
+    lock: Callable[[int], None] = _lock  # exclusive, without waiting
 
 
 SYSTEM = FileCalls()

@@ -27,6 +27,7 @@ from .files import (
     write_group,
 )
 from .keys import is_entry_name
+from .measuring_lock import is_lock_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,7 +181,7 @@ def _import_contents(directory: Path, data: Any) -> dict[Path, bytes]:
 
 def _scan(directory: Path, files: FileCalls) -> Iterator[_Found]:
     try:
-        devices = sorted(files.listdir(directory))
+        devices = [n for n in sorted(files.listdir(directory)) if not is_lock_name(n)]
     except FileNotFoundError:
         return
     except (OSError, ValueError) as error:

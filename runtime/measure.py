@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from dialects.errors import DeviceError
 from dialects.manifest import KernelEntry, Record
 from dialects.member import Problem
 
-from .choice import Trial
+from .choice import ROUNDS, Trial
 from .executors import ExecutorName
 from .pack import Pack
 
@@ -24,6 +25,20 @@ START_S = 60.0
 END_S = 3.0  # from a closed output to the end of the process, whose trap may dump memory
 # The worker starts where this package lies: a folder of the caller's could hide it.
 _ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialOptions:
+    """How candidates are timed.
+
+    ``least_us`` are the floors below which a time is refused, by candidate, where one is known.
+    ``sets`` of buffers are taken in turn, more than one for cold caches. ``rounds`` 0 only proves.
+    """
+
+    budget_ms: float
+    least_us: Mapping[str, float] = field(default_factory=dict)
+    sets: int = 1
+    rounds: int = ROUNDS
 
 
 class _Died(Exception):
@@ -74,7 +89,7 @@ class Measurer:
         kernel: KernelEntry,
         records: Sequence[Record],
         problem: Problem,
-        budget_ms: float,
+        options: TrialOptions,
         observe: Callable[[str, str], None] = lambda step, name: None,
         splits: Mapping[str, int] | None = None,
     ) -> Trial:
@@ -96,7 +111,10 @@ class Measurer:
                     "kernel": kernel.kernel,
                     "names": names,
                     "sizes": list(problem.sizes),
-                    "budget_ms": budget_ms,
+                    "budget_ms": options.budget_ms,
+                    "least_us": {n: u for n, u in options.least_us.items() if n in names},
+                    "sets": options.sets,
+                    "rounds": options.rounds,
                     "splits": dict(splits or {}),
                 }
                 self._start()
@@ -135,9 +153,10 @@ class Measurer:
                     raise DeviceError(reason)
                 case {"end": end, "samples": dict(samples), **more} if _are_times(samples):
                     return Trial(
-                        samples={name: tuple(times) for name, times in samples.items()},
+                        samples={n: tuple(t) for n, t in samples.items() if n not in failures},
                         failures=failures,
                         complete=end == "complete",
+                        taken=tuple(str(name) for name in more.get("taken", ())),
                         timer=str(more.get("timer", "host")),
                     )
                 case event:

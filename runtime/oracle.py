@@ -22,8 +22,21 @@ WIDEST = 512  # magnitude of the random vector: a wrong row passes with probabil
 class Oracle:
     """Expected results on small integer operands, exact in the type of the result."""
 
-    def __init__(self, contraction: Contraction, host: Mapping[str, np.ndarray]) -> None:
+    def __init__(
+        self, contraction: Contraction, host: Mapping[str, np.ndarray], *, launches: int = 1
+    ) -> None:
         self._contraction, self._host = contraction, host  # decoded
+        self._launches = launches if contraction.accumulate else 1
+
+    def after(self, launches: int) -> Oracle:
+        """What stands in one output after several launches; of kernels that add, each adds.
+
+        Only for those without an epilogue.
+        """
+        if not self._contraction.accumulate or launches == self._launches:
+            return self
+        assert not self._contraction.epilogue
+        return Oracle(self._contraction, self._host, launches=launches)
 
     def compare(self, got: np.ndarray) -> str | None:
         """Compare every element; what is wrong, or None."""
@@ -60,6 +73,10 @@ class Oracle:
 
     def _expected(self, rows: np.ndarray | slice, columns: np.ndarray | slice) -> np.ndarray:
         value = evaluate(self._contraction, self._host, rows=rows, columns=columns, wide=self._wide)
+        if self._launches > 1:
+            start = self._host[self._contraction.c.name][..., rows, :][..., columns]
+            start = start.astype(value.dtype)
+            value = start + self._launches * (value - start)
         return value.astype(dtype_of(self._contraction.c.type))
 
     def _sizes(self) -> tuple[int, int, int]:
@@ -93,6 +110,7 @@ class Oracle:
         total, *others = (_times(a, _times(b, x, wide), wide) for a, b in factors)
         for other in others:
             total = total + other
+        total = self._launches * total
         return x, total + _times(self._host[c.c.name], x, wide) if c.accumulate else total
 
     def _freivalds(self, got: np.ndarray) -> str | None:

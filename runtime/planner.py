@@ -3,74 +3,37 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Literal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from dialects.errors import DeviceError, PackError
 from dialects.facts import DeviceFacts
-from dialects.manifest import KernelEntry, Record, Refusal
+from dialects.manifest import Record
 from dialects.member import Problem
 from dialects.rules import Verdict, dense_strides, refuse_all
 
-from .choice import decide, upper_median
+from .choice import Candidate, Rounds, Trial, try_candidates
+from .family import Choice, Family, KernelRef, family_question, judged, splits_of
 from .filter import candidates, filter_candidates
-from .load import LIMIT_PERCENT
-from .measure import Measurer
-from .pack import Pack, family_id
-from .store import Store, StoredChoice, build_id, choice_key, location
+from .in_place import InPlaceTrial
+from .measure import Measurer, TrialOptions
+from .measure_plan import cold_sets, floors
+from .shape_choice import Answer, Question, ShapeChoice, Surroundings, Tuning
+from .store import Store
+from .timer import CachePolicy, TimerTier
 
-Tuning = Literal["off", "store", "first_use"]
-Source = Literal["override", "only", "store", "timed", "default"]
-TUNINGS: tuple[Tuning, ...] = ("off", "store", "first_use")
-
-
-@dataclass(frozen=True, kw_only=True)
-class KernelRef:
-    """A kernel and the pack it came from."""
-
-    pack: Pack
-    entry: KernelEntry
-
-
-@dataclass(frozen=True, kw_only=True)
-class Choice:
-    """Which record serves a problem and why.
-
-    ``medians`` are microseconds by candidate, of this trial only. ``settled`` is False while a
-    later call could still choose another one. ``note`` says why something was not stored.
-    """
-
-    kernel: str
-    problem: Problem
-    record: Record
-    source: Source
-    margin_permille: int | None = None
-    tie: bool | None = None
-    settled: bool = True
-    note: str | None = None
-    verdicts: tuple[Verdict, ...] = ()
-    medians: Mapping[str, float] = field(default_factory=dict)
-    failures: Mapping[str, str] = field(default_factory=dict)
-    timer: str = "host"
-
-    @property
-    def splits(self) -> int:
-        """Slices of K that the launch uses (R5), 1 where it does not split."""
-        return splits_of(self.verdicts).get(self.record.full_name, 1)
-
-
-def splits_of(verdicts: Iterable[Verdict]) -> dict[str, int]:
-    """The split-K of each record that is launched with one, by name."""
-    return {v.record.full_name: v.splits for v in verdicts if v.splits > 1}
+UNBOUNDED_MS = 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannerOptions:
-    """How a planner may choose."""
+    """How a planner may choose; ``cache`` is the state of the caches that it times with."""
 
     tuning: Tuning = "store"
     budget_ms: float = 1000.0
+    cache: CachePolicy = "hot"
     observe: Callable[[str, str], None] = lambda step, name: None
     on_choice: Callable[[Choice], None] = lambda choice: None
 
@@ -83,11 +46,12 @@ class Planner:
         facts: DeviceFacts,
         store: Store,
         measurer: Measurer,
-        foreign_percent: Callable[[], int | None],
+        surroundings: Surroundings,
         options: PlannerOptions,
     ) -> None:
         self.facts, self.options = facts, options
-        self._store, self._measurer, self._foreign_percent = store, measurer, foreign_percent
+        self.shapes = ShapeChoice(store, surroundings, budget_ms=options.budget_ms)
+        self._measurer = measurer
         self._overrides: dict[str, str] = {}
         self._denied: dict[str, str] = {}
         self._choices: dict[tuple[str, str, str], Choice] = {}
@@ -106,7 +70,7 @@ class Planner:
             if name is None:
                 self._overrides.pop(kernel.entry.kernel, None)
             else:
-                self._overrides[kernel.entry.kernel] = self._find(kernel, name).full_name
+                self._overrides[kernel.entry.kernel] = self.find(kernel, name).full_name
             self._choices = {k: c for k, c in self._choices.items() if k[0] != kernel.entry.kernel}
 
     @property
@@ -126,14 +90,24 @@ class Planner:
         with self._lock:
             return self._choices.get(_key(kernel, problem, layout, None))
 
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Inside the block problems without a choice get the untimed default, for that call."""
+        with self.shapes.hold():
+            yield
+
     def choose(
         self,
         kernel: KernelRef,
         problem: Problem,
         layout: str,
         strides: Mapping[str, int] | None = None,
+        *,
+        again: bool = False,
     ) -> Choice:
         """The record for a problem, measured when the options allow it and nothing is known.
+
+        ``again`` reconsiders a choice that is not settled.
 
         Raises:
             LaunchRefused: no candidate can run, naming each with its rule and amounts.
@@ -141,14 +115,71 @@ class Planner:
         key = _key(kernel, problem, layout, strides)
         with self._lock:
             known = self._choices.get(key)
-            if known is not None:
+            if known is not None and (known.settled or not again):
                 return known
-            choice = self._decide(kernel, problem, layout, strides)
-            self._choices[key] = choice
+            found = self._consider(kernel, problem, layout, strides)
+            choice = found if isinstance(found, Choice) else self._answer(found)
+            self._remember(key, choice)
         self.options.on_choice(choice)
         return choice
 
-    def _find(self, kernel: KernelRef, name: str) -> Record:
+    def open_trial(
+        self,
+        kernel: KernelRef,
+        problem: Problem,
+        layout: str,
+        *,
+        timer: TimerTier,
+        strides: Mapping[str, int] | None = None,
+    ) -> InPlaceTrial:
+        """A trial that the caller feeds; what is decided already leaves it nothing to do.
+
+        The candidates are proven here, before the first is timed.
+
+        Raises:
+            LaunchRefused: no candidate can run, naming each with its rule and amounts.
+            DeviceError: no candidate is right.
+        """
+        with self._lock:
+            found = self._consider(kernel, problem, layout, strides)
+            if isinstance(found, Family):
+                known = self.shapes.held or self.shapes.recall(found.question)[0]
+                if not known and self.options.tuning == "first_use":
+                    return self._opened(found, timer, _key(kernel, problem, layout, strides))
+        choice = self.choose(kernel, problem, layout, strides)
+        return InPlaceTrial(Rounds([]), timer, lambda trial: choice)
+
+    def _opened(self, family: Family, timer: TimerTier, key: tuple[str, str, str]) -> InPlaceTrial:
+        proven = self._measure(family, only_prove=True)
+        right = [r.full_name for r in family.survivors if r.full_name not in proven.failures]
+        busy = self.shapes.foreign_percent()
+
+        def conclude(trial: Trial) -> Choice:
+            failures = {**proven.failures, **trial.failures}
+            answer = self.shapes.conclude(
+                family.question,
+                replace(trial, failures=failures),
+                busy,
+                early="the trial was ended early",
+            )
+            choice = self._from_answer(family, answer)
+            with self._lock:
+                self._remember(key, choice)
+            self.options.on_choice(choice)
+            return choice
+
+        return InPlaceTrial(Rounds(right), timer, conclude)
+
+    def _remember(self, key: tuple[str, str, str], choice: Choice) -> None:
+        if choice.lasting:
+            self._choices[key] = choice
+
+    def find(self, kernel: KernelRef, name: str) -> Record:
+        """The candidate called ``member``, ``member/body`` or ``member/body@target``.
+
+        Raises:
+            PackError: no candidate of this device has that name.
+        """
         records = candidates(kernel.entry, self.facts.backend)
         for record in records:
             names = (record.full_name, record.name, record.identity.member)
@@ -157,29 +188,22 @@ class Planner:
         names = ", ".join(r.name for r in records if r.files is not None)
         raise PackError(f"kernel '{kernel.entry.kernel}' has no candidate '{name}', has: {names}")
 
-    def _decide(
+    def _consider(
         self,
         kernel: KernelRef,
         problem: Problem,
         layout: str,
         strides: Mapping[str, int] | None,
-    ) -> Choice:
+    ) -> Choice | Family:
+        """What needs no store and no clock, or the survivors to choose among."""
         verdicts = self.verdicts(kernel, problem, strides)
         name = kernel.entry.kernel
         if name in self._overrides:
-            record = self._find(kernel, self._overrides[name])
-            self._survives(kernel, record, problem, verdicts)
-            return Choice(
-                kernel=name,
-                problem=problem,
-                record=record,
-                source="override",
-                verdicts=tuple(verdicts),
-            )
+            return self._forced(kernel, self.find(kernel, self._overrides[name]), problem, verdicts)
         denied = self._denials(verdicts)
         survivors = [v.record for v in verdicts if v.ok and v.record.full_name not in denied]
         if not survivors:
-            raise refuse_all(kernel.entry, problem.text, [_judged(v, denied) for v in verdicts])
+            raise refuse_all(kernel.entry, problem.text, [judged(v, denied) for v in verdicts])
         base = Choice(
             kernel=name,
             problem=problem,
@@ -190,9 +214,63 @@ class Planner:
         )
         if len(survivors) == 1:
             return base
-        if self.options.tuning == "off" or 0 in problem.sizes[:-1]:
+        if 0 in problem.sizes[:-1]:
             return replace(base, source="default")
-        return self._recall_or_time(kernel, base, survivors, layout)
+        return Family(
+            kernel=kernel,
+            base=base,
+            survivors=tuple(survivors),
+            question=family_question(
+                self.facts,
+                kernel,
+                problem,
+                feasible=[v.record for v in verdicts if v.ok],
+                survivors=survivors,
+                layout=layout,
+                cache=self.options.cache,
+            ),
+        )
+
+    def forced(
+        self,
+        kernel: KernelRef,
+        record: Record,
+        problem: Problem,
+        strides: Mapping[str, int] | None = None,
+    ) -> Choice:
+        """A candidate as it is asked for, pruned or not.
+
+        Raises:
+            DeviceError: it was pruned, and failed when the measuring process tried it.
+        """
+        return self._forced(kernel, record, problem, self.verdicts(kernel, problem, strides))
+
+    def _forced(
+        self, kernel: KernelRef, record: Record, problem: Problem, verdicts: list[Verdict]
+    ) -> Choice:
+        self._survives(kernel, record, problem, verdicts)
+        return Choice(
+            kernel=kernel.entry.kernel,
+            problem=problem,
+            record=record,
+            source="override",
+            verdicts=tuple(verdicts),
+        )
+
+    def choose_among(self, question: Question, candidates: Sequence[Candidate]) -> Answer:
+        """Choose among an application's own candidates; only one is taken untimed.
+
+        Raises:
+            DeviceError: every candidate failed, with each reason.
+        """
+        if len(candidates) == 1:
+            return Answer(name=candidates[0].name, source="only")
+
+        def measure() -> Trial:
+            end = time.perf_counter() + self.options.budget_ms / 1000
+            return try_candidates(candidates, lambda: time.perf_counter() > end)
+
+        return self.shapes.answer(question, self.options.tuning, measure)
 
     def _survives(
         self, kernel: KernelRef, record: Record, problem: Problem, verdicts: list[Verdict]
@@ -205,7 +283,8 @@ class Planner:
         verdict = next(v for v in verdicts if v.record.full_name == record.full_name)
         if verdict.refusal is None or 0 in problem.sizes:
             return
-        measured = self._measurer.trial(kernel.pack, kernel.entry, [record], problem, 0.0)
+        options = TrialOptions(budget_ms=UNBOUNDED_MS, rounds=0)
+        measured = self._measurer.trial(kernel.pack, kernel.entry, [record], problem, options)
         if record.full_name in measured.failures:
             raise DeviceError(
                 f"forced member {record.name} failed: {measured.failures[record.full_name]}; "
@@ -220,75 +299,58 @@ class Planner:
             if v.ok and (v.record.identity.code_hash or "") in self._denied
         }
 
-    def _recall_or_time(
-        self, kernel: KernelRef, base: Choice, survivors: list[Record], layout: str
-    ) -> Choice:
-        key = choice_key(family_id(kernel.entry), base.kernel, base.problem, layout)
-        place = location(self.facts, key)
-        build = build_id(self.facts, [r.identity.code_hash or "" for r in survivors])
-        found = self._store.recall(place, build)
-        value = found.value
-        known = next((r for r in survivors if value and _is_stored(r, value)), None)
-        if value is not None and known is not None:
-            return replace(
-                base,
-                record=known,
-                source="store",
-                margin_permille=value.margin_permille,
-                tie=value.tie,
-                timer=value.timer,
-            )
-        if self.options.tuning != "first_use":
-            return replace(base, source="default", settled=False, note=found.reason)
-        choice, samples = self._time(kernel, base, survivors)
-        if choice.settled and samples:
-            warning = self._store.remember(place, build, _stored(choice, samples))
-            choice = replace(choice, note=warning) if warning else choice
-        return choice
+    def _answer(self, family: Family) -> Choice:
+        answer = self.shapes.answer(
+            family.question, self.options.tuning, lambda: self._measure(family)
+        )
+        return self._from_answer(family, answer)
 
-    def _time(
-        self, kernel: KernelRef, base: Choice, survivors: list[Record]
-    ) -> tuple[Choice, dict[str, tuple[float, ...]]]:
-        busy = self._foreign_percent()
+    def _measure(self, family: Family, *, only_prove: bool = False) -> Trial:
+        """Prove and time the survivors; one that failed is not tried again in this process."""
+        base, records = family.base, family.survivors
+        entry = family.kernel.entry
+        sets = cold_sets(self.facts, entry, base.problem) if self.options.cache == "cold" else 1
+        options = TrialOptions(
+            budget_ms=self.options.budget_ms,
+            least_us=floors(self.facts, entry, records, base.problem, sets),
+            sets=sets,
+        )
+        if only_prove:
+            options = TrialOptions(budget_ms=UNBOUNDED_MS, rounds=0)
         measured = self._measurer.trial(
-            kernel.pack,
-            kernel.entry,
-            survivors,
+            family.kernel.pack,
+            entry,
+            records,
             base.problem,
-            self.options.budget_ms,
+            options,
             self.options.observe,
             splits_of(base.verdicts),
         )
-        for record in survivors:
+        for record in records:
             if record.full_name in measured.failures:
                 reason = measured.failures[record.full_name]
                 self._denied[record.identity.code_hash or ""] = reason
-        alive = [r for r in survivors if r.full_name not in measured.failures]
-        if not alive:
-            reasons = "; ".join(f"{n}: {r}" for n, r in measured.failures.items())
-            raise DeviceError(
-                f"kernel '{base.kernel}' at {base.problem.text}: every candidate failed: {reasons}"
-            )
-        decision = decide(measured.samples, [r.full_name for r in survivors])
-        winner = next((r for r in alive if decision and r.full_name == decision.winner), alive[0])
-        note = None
-        if not measured.complete:
-            note = f"budget of {self.options.budget_ms:g} ms ran out: used, not stored"
-        elif busy is not None and busy >= LIMIT_PERCENT:
-            note = f"other processes held {busy} % of the device: used, not stored"
-        choice = replace(
+        return measured
+
+    def _from_answer(self, family: Family, answer: Answer) -> Choice:
+        base = family.base
+        ceiling_known = None
+        if answer.medians:
+            known = floors(self.facts, family.kernel.entry, family.survivors, base.problem, 1)
+            ceiling_known = set(answer.medians) <= set(known)
+        return replace(
             base,
-            record=winner,
-            source="timed" if decision else "default",
-            margin_permille=decision.margin_permille if decision else None,
-            tie=decision.tie if decision else None,
-            settled=note is None and decision is not None,
-            note=note,
-            medians={n: upper_median(s) for n, s in measured.samples.items()},
-            failures={**base.failures, **measured.failures},
-            timer=measured.timer,
+            record=next(r for r in family.survivors if r.full_name == answer.name),
+            source=answer.source,
+            margin_permille=answer.margin_permille,
+            tie=answer.tie,
+            settled=answer.settled,
+            note=answer.note,
+            medians=answer.medians,
+            failures={**base.failures, **answer.failures},
+            timer=answer.timer,
+            ceiling_known=ceiling_known,
         )
-        return choice, measured.samples
 
 
 def _key(
@@ -299,33 +361,3 @@ def _key(
         strides = dense_strides(kernel.entry, problem)
     exact = " ".join(f"{name}={stride}" for name, stride in sorted(strides.items()))
     return kernel.entry.kernel, problem.text, f"{layout} {exact}"
-
-
-def _judged(verdict: Verdict, denied: Mapping[str, str]) -> Verdict:
-    """The verdict, with a failure as its refusal."""
-    reason = denied.get(verdict.record.full_name)
-    if reason is None:
-        return verdict
-    refusal = Refusal(rule="failed", need=None, limit=None, message=f"failed, {reason}")
-    return replace(verdict, refusal=refusal)
-
-
-def _is_stored(record: Record, value: StoredChoice) -> bool:
-    identity = record.identity
-    found = (identity.member, identity.body, identity.code_hash or "")
-    return found == (value.member, value.body, value.code_hash)
-
-
-def _stored(choice: Choice, samples: dict[str, tuple[float, ...]]) -> StoredChoice:
-    identity = choice.record.identity
-    return StoredChoice(
-        kernel=choice.kernel,
-        member=identity.member,
-        body=identity.body,
-        code_hash=identity.code_hash or "",
-        margin_permille=choice.margin_permille or 0,
-        tie=bool(choice.tie),
-        samples=samples,
-        clocks=None,
-        timer=choice.timer,
-    )

@@ -1,7 +1,8 @@
 """Correct before fast: exact checks of a candidate on small integers (design section 7).
 
 Operands hold small integers, so that every sum is exact and the right answer is one value. The
-output and the workspace are poisoned first, so that what nobody wrote shows.
+output, the workspace, the padding between rows and a guard behind each buffer are poisoned first,
+so that what nobody wrote shows, as does what somebody read or wrote outside.
 """
 
 from __future__ import annotations
@@ -29,6 +30,11 @@ from .reference import decoded
 
 PATTERN = 8191  # a prime: rows of any other length start at ever new places of the pattern
 LARGEST = 2  # magnitude of the integers
+GUARD = 256  # poisoned bytes behind each buffer
+PADDING = 6  # poisoned elements between rows, where a proof pads them
+POISON = 0xFF  # NaN as a float, -1 as an integer
+REPEATS = 3  # launches of the timed program that are proven on a small problem
+REPEATS_AT_SIZE = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +47,7 @@ class Case:
 
     kernel: KernelEntry
     problem: Problem
+    layouts: tuple[Layout, ...]
     host: dict[str, np.ndarray]
     values: dict[str, np.ndarray]
     inputs: tuple[Any, ...]
@@ -49,11 +56,6 @@ class Case:
     oracle: Oracle
     splits: int = 1
     integers: bool = True
-
-    @property
-    def layouts(self) -> tuple[Layout, ...]:
-        """Every operand is contiguous."""
-        return dense_layouts(self.kernel, self.problem)
 
     @property
     def constants(self) -> tuple[int, ...]:
@@ -67,9 +69,17 @@ class Case:
 
 
 def make_case(
-    device: Memory, kernel: KernelEntry, problem: Problem, *, integers: bool = True, seed: int = 0
+    device: Memory,
+    kernel: KernelEntry,
+    problem: Problem,
+    *,
+    integers: bool = True,
+    seed: int = 0,
+    layouts: tuple[Layout, ...] | None = None,
 ) -> Case:
     """Operands for a problem: small integers for proofs, normal floats otherwise.
+
+    ``layouts`` None is for contiguous operands.
 
     Raises:
         ProblemError: a size that is no whole number of an operand's blocks.
@@ -79,14 +89,15 @@ def make_case(
     buffers = []
     rng = np.random.default_rng(seed)
     density = _density(kernel, problem)
-    *inputs, result = dense_layouts(kernel, problem)
+    layouts = layouts or dense_layouts(kernel, problem)
+    *inputs, result = layouts
     for argument, layout in zip(kernel.inputs, inputs, strict=True):
         if argument.source is not None:
             array = _blocks(rng, layout, argument.source, density if integers else None)
         else:
             array = _integers(rng, layout, density) if integers else _normal(rng, layout)
         host[argument.name] = array
-        buffers.append(device.upload(array, span_bytes(layout)))
+        buffers.append(_placed(device, array, layout))
     start = None
     if kernel.result.mode == "readwrite":
         start = host[kernel.result.name] = _integers(rng, result, density)
@@ -94,10 +105,11 @@ def make_case(
     return Case(
         kernel=kernel,
         problem=problem,
+        layouts=layouts,
         host=host,
         values=values,
         inputs=tuple(buffers),
-        result=device.allocate(span_bytes(result)),
+        result=device.allocate(span_bytes(result) + GUARD),
         start=start,
         oracle=Oracle(kernel.contraction, values),
         integers=integers,
@@ -115,6 +127,48 @@ def _check_blocks(kernel: KernelEntry, problem: Problem) -> None:
                 f"kernel '{kernel.kernel}': {argument.dims[-1]} = {size} is no multiple of "
                 f"{elements}, '{argument.name}' holds whole {argument.source} blocks"
             )
+
+
+def padded_layouts(kernel: KernelEntry, record: Record, problem: Problem) -> tuple[Layout, ...]:
+    """Layouts with padding between rows, as little as the record's copies allow."""
+    if record.needs.contiguous:
+        return dense_layouts(kernel, problem)
+    need = record.needs.alignment or {}
+    layouts = []
+    for argument, dense in zip(kernel.args, dense_layouts(kernel, problem), strict=True):
+        strides: list[int] = []
+        extent = dense.shape[-1] + PADDING
+        for axis in range(len(dense.shape) - 2, -1, -1):
+            unit = need.get(f"{argument.name}.{axis}", 1)
+            strides.insert(0, ceildiv(extent, unit) * unit)
+            extent = strides[0] * dense.shape[axis]
+        layouts.append(replace(dense, strides=tuple(strides)))
+    return tuple(layouts)
+
+
+def _placed(device: Memory, array: np.ndarray, layout: Layout) -> Any:
+    """A buffer with the elements at their strides, poison between and behind them."""
+    size = span_bytes(layout) + GUARD
+    if _is_dense(layout):
+        return device.upload(array, size, fill=POISON)
+    return device.upload(_spread(array, layout))
+
+
+def _is_dense(layout: Layout) -> bool:
+    return layout.strides == contiguous(layout.type, layout.shape).strides
+
+
+def _spread(array: np.ndarray, layout: Layout) -> np.ndarray:
+    memory = np.full(span_bytes(layout) + GUARD, POISON, np.uint8)
+    _elements(memory, layout)[...] = array
+    return memory
+
+
+def _elements(memory: np.ndarray, layout: Layout) -> np.ndarray:
+    """The elements of an operand in the bytes of its buffer."""
+    dtype = dtype_of(layout.type)
+    strides = [s * dtype.itemsize for s in (*layout.strides, 1)]
+    return np.lib.stride_tricks.as_strided(memory.view(dtype), layout.shape, strides)
 
 
 def _density(kernel: KernelEntry, problem: Problem) -> float:
@@ -182,45 +236,80 @@ def awkward_problem(kernel: KernelEntry, record: Record, splits: int = 1) -> Pro
     return Problem(dims=kernel.dims, sizes=tuple(rounded))
 
 
-def prove(device: Memory, executable: Launchable, case: Case, *, whole: bool) -> str | None:
-    """Run a candidate once on a poisoned output; why it is wrong, or None when it is right.
+def prove(
+    device: Memory, executable: Launchable, case: Case, *, whole: bool, launches: int = 0
+) -> str | None:
+    """Run a candidate on a poisoned output; why it is wrong, or None when it is right.
 
     ``whole`` compares every element and the operands afterwards; otherwise samples and Freivalds'
-    check stand for them.
+    check stand for them. ``launches`` runs the program that is timed, that many times in one
+    invocation, in place of a call.
     """
+    oracle = case.oracle if launches < 2 else case.oracle.after(launches)
     try:
-        got = run_case(device, executable, case)
+        memory = _run(device, executable, case, launches)
     except Error as error:
         return error.message
-    if whole:
-        return case.oracle.compare(got) or _operands_changed(device, case)
-    return case.oracle.sample(got)
+    got = _elements(memory, case.layouts[-1])
+    reason = oracle.compare(got) if whole else oracle.sample(got)
+    if reason is not None and launches:
+        reason = f"{reason} after {launches} launches in one invocation"
+    if reason is None:
+        reason = _written_outside(memory, case.layouts[-1])
+    return reason or (operands_changed(device, case) if whole else None)
 
 
 def run_case(device: Memory, executable: Launchable, case: Case) -> np.ndarray:
     """Poison, run once, and read the result back."""
+    return _elements(_run(device, executable, case, 0), case.layouts[-1]).copy()
+
+
+def repeatable(case: Case) -> bool:
+    """Whether the result of several launches on one output is known."""
+    contraction = case.kernel.contraction
+    return not (contraction.accumulate and contraction.epilogue)
+
+
+def _run(device: Memory, executable: Launchable, case: Case, launches: int) -> np.ndarray:
+    """The bytes of the result's buffer after a call, or after launches of the timed program."""
     device.poison(case.result)
     if case.start is not None:
-        case = _with_start(device, case)
+        case = replace(case, result=_placed(device, case.start, case.layouts[-1]))
     workspace = None
     nbytes = executable.record.workspace_bytes(case.problem.values(), case.splits)
     if nbytes:
         workspace = device.allocate(nbytes)
         device.poison(workspace)
-    executable.run(case.buffers(workspace), case.constants)
-    layout = case.layouts[-1]
-    return device.download(case.result, layout.shape, dtype_of(layout.type))
+    if launches:
+        executable.repeat(case.buffers(workspace), case.constants, launches)
+    else:
+        executable.run(case.buffers(workspace), case.constants)
+    size = span_bytes(case.layouts[-1]) + GUARD
+    return device.download(case.result, (size,), np.dtype(np.uint8))
 
 
-def _with_start(device: Memory, case: Case) -> Case:
-    assert case.start is not None
-    return replace(case, result=device.upload(case.start, span_bytes(case.layouts[-1])))
+def _written_outside(memory: np.ndarray, layout: Layout) -> str | None:
+    """How much of a result's padding and guard is no longer poison."""
+    outside = memory[span_bytes(layout) :]
+    if not _is_dense(layout):
+        dtype = dtype_of(layout.type)
+        outside = memory.copy()
+        _elements(outside, layout)[...] = np.full(dtype.itemsize, POISON, np.uint8).view(dtype)
+    changed = int(np.count_nonzero(outside != POISON))
+    return f"wrote {changed} bytes outside of its result" if changed else None
 
 
-def _operands_changed(device: Memory, case: Case) -> str | None:
+def operands_changed(device: Memory, case: Case) -> str | None:
+    """Which operand no longer holds what was put there, padding and guard included."""
     names = [a.name for a in case.kernel.inputs]
-    for name, buffer in zip(names, case.inputs, strict=True):
-        array = case.host[name]
-        if device.download(buffer, array.shape, array.dtype).tobytes() != array.tobytes():
+    for name, buffer, layout in zip(names, case.inputs, case.layouts, strict=False):
+        size, array = span_bytes(layout) + GUARD, case.host[name]
+        found = device.download(buffer, (size,), np.dtype(np.uint8))
+        if _is_dense(layout):
+            same = np.array_equal(found[: array.nbytes], array.reshape(-1).view(np.uint8))
+            same = same and bool(np.all(found[array.nbytes :] == POISON))
+        else:
+            same = np.array_equal(found, _spread(array, layout))
+        if not same:
             return f"operand '{name}' was changed"
     return None

@@ -12,7 +12,7 @@ from dialects.member import Problem
 from dialects.rules import Verdict
 
 if TYPE_CHECKING:
-    from .planner import Choice
+    from .family import Choice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +71,7 @@ class RunReport:
             "shape": list(choice.problem.sizes),
             "device": self.device,
             "timer": choice.timer,
+            "ceiling_known": choice.ceiling_known,
             "settled": self.settled,
             "members": members_json(choice.verdicts, choice.medians, choice.failures),
             "choice": choice_json(choice),

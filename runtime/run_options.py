@@ -10,8 +10,9 @@ from dialects.errors import UsageError
 
 from . import store
 from .executors import EXECUTORS
-from .planner import Tuning
 from .session import Session
+from .shape_choice import Tuning
+from .timer import CACHE_POLICIES
 
 CLI_BUDGET_MS = 20000.0  # a person waits for the answer; the library's default is a second
 
@@ -24,6 +25,12 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--store", metavar="DIR", help="remember choices here, not in the cache")
     parser.add_argument("--budget-ms", type=float, default=CLI_BUDGET_MS, metavar="MS")
+    parser.add_argument(
+        "--caches",
+        default="hot",
+        choices=CACHE_POLICIES,
+        help="time with hot caches, or cold ones by rotating buffers",
+    )
     parser.add_argument("--member", metavar="NAME", help="force a candidate")
     parser.add_argument(
         "--against", default="numpy,iree_default", metavar="PEERS", help="peers, by commas"
@@ -79,4 +86,5 @@ def session_for(
         store=directory,
         tuning=tuning,
         budget_ms=args.budget_ms,
+        cache=args.caches,
     )

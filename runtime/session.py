@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
-from dialects.errors import OperandError, PackError, UsageError
+from dialects.errors import OperandError, PackError
 from dialects.facts import DeviceFacts
 from dialects.manifest import Argument, Record
 from dialects.member import Problem, problem
@@ -26,17 +27,21 @@ from .arrays import (
     dense_layouts,
     span_bytes,
 )
-from .calls import KernelCall, PreparedOperand
-from .dtypes import dtype_of, type_name
+from .calls import Bind, KernelCall, PreparedOperand
+from .choice import Candidate
+from .dtypes import type_name
 from .executors import ExecutorName, Launchable, load, open_device
 from .facts import read_facts
-from .filter import candidates
-from .load import cpu_foreign_percent, foreign_load
+from .family import Choice, KernelRef, check_code, open_kernels
+from .in_place import InPlaceTrial
+from .layout_key import layout_text, strides_by_name
 from .measure import Measurer
-from .pack import open_pack
-from .planner import TUNINGS, Choice, KernelRef, Planner, PlannerOptions, Tuning
+from .planner import Planner, PlannerOptions
 from .report import Explanation
+from .shape_choice import Answer, Tuning, checked_tuning, question_of
 from .store import Store
+from .surroundings import surroundings_of
+from .timer import CachePolicy, TimerTier, checked_cache
 
 
 class UnknownKernel(PackError, AttributeError):
@@ -48,7 +53,9 @@ class Session:
 
     ``store`` is a directory, or None to remember in memory only. ``tuning``: ``off`` takes the
     untimed default, ``store`` reads the store and never times, ``first_use`` times the survivors
-    in a process of its own when the store knows nothing.
+    in a process of its own when the store knows nothing. ``cache`` is the state of the caches that
+    they are timed with: ``hot``, or ``cold`` by rotating buffers of at least twice the L2 cache.
+    ``poison`` fills every fresh allocation with 0xFF bytes, to find reads of what nothing wrote.
 
     ``executor`` is ``iree``, or ``direct`` on CUDA: the packs' own kernels are launched on
     ``stream`` (a handle, torch's stream, or the default stream), take torch tensors in place, and
@@ -65,6 +72,8 @@ class Session:
         store: str | Path | None = None,
         tuning: Tuning = "store",
         budget_ms: float = 1000.0,
+        cache: CachePolicy = "hot",
+        poison: bool = False,
         on_choice: Callable[[Choice], None] = lambda choice: None,
         observe: Callable[[str, str], None] = lambda step, name: None,
         facts: DeviceFacts | None = None,
@@ -78,22 +87,21 @@ class Session:
             PackError: a pack that is damaged, or has no code for the device.
             DeviceError: the device cannot be opened.
         """
-        if tuning not in TUNINGS:
-            raise UsageError(f"tuning '{tuning}' is not one of {', '.join(TUNINGS)}")
-        self._kernels = self._open(packs)
-        self.device = open_device(device, executor, stream)
-        self.facts = facts or read_facts(device)
-        self._check_code()
-        self._measurer = Measurer(device, executor=executor)
-        self._planner = Planner(
-            self.facts,
-            Store(Path(store) if store is not None else None),
-            self._measurer,
-            self._foreign_percent,
-            PlannerOptions(
-                tuning=tuning, budget_ms=budget_ms, observe=observe, on_choice=on_choice
-            ),
+        options = PlannerOptions(
+            tuning=checked_tuning(tuning),
+            budget_ms=budget_ms,
+            cache=checked_cache(cache),
+            observe=observe,
+            on_choice=on_choice,
         )
+        self._kernels = open_kernels(packs)
+        self.device = open_device(device, executor, stream, poison=poison)
+        self.facts = facts or read_facts(device)
+        check_code(self._kernels.values(), self.device.backend)
+        self._measurer = Measurer(device, executor=executor)
+        directory = Path(store) if store is not None else None
+        around = surroundings_of(self.facts, directory, self._own_processes)
+        self._planner = Planner(self.facts, Store(directory), self._measurer, around, options)
         self._calls: dict[str, KernelCall] = {}
         self._executables: dict[tuple[str, str, bool], Launchable] = {}
         self._layouts: dict[Layout, Layout] = {}
@@ -104,34 +112,6 @@ class Session:
             from .cuda.session import DirectSession  # other devices never load it
 
             self._direct = DirectSession(self.device)
-        self._load = foreign_load(self.facts, self._worker_ids)
-
-    @staticmethod
-    def _open(packs: str | Path | Iterable[str | Path]) -> dict[str, KernelRef]:
-        kernels: dict[str, KernelRef] = {}
-        for path in [packs] if isinstance(packs, str | Path) else packs:
-            pack = open_pack(path)
-            pack.verify()
-            for entry in pack.manifest.kernels:
-                if entry.kernel in kernels:
-                    raise PackError(
-                        f"kernel '{entry.kernel}' is in {kernels[entry.kernel].pack.path} too",
-                        where=str(path),
-                    )
-                kernels[entry.kernel] = KernelRef(pack=pack, entry=entry)
-        if not kernels:
-            raise PackError("a session needs at least one pack with a kernel")
-        return kernels
-
-    def _check_code(self) -> None:
-        for ref in self._kernels.values():
-            if not candidates(ref.entry, self.device.backend):
-                built = sorted({r.identity.target for r in ref.entry.members})
-                raise PackError(
-                    f"kernel '{ref.entry.kernel}' has no code for {self.device.backend}, "
-                    f"only for {', '.join(built)}",
-                    where=str(ref.pack.path),
-                )
 
     def __enter__(self) -> Session:
         return self
@@ -168,13 +148,15 @@ class Session:
         call = self._calls.get(name)
         if call is None:
             with self._lock:
-                call = self._calls.setdefault(name, self._new_call(self.reference(name)))
+                call = self._calls.setdefault(
+                    name, self._new_call(self.reference(name), self._bind)
+                )
         return call
 
-    def _new_call(self, ref: KernelRef) -> KernelCall:
+    def _new_call(self, ref: KernelRef, bind: Bind) -> KernelCall:
         if self._direct is not None:
-            return self._direct.call(ref, self._bind)
-        return KernelCall(ref, self.device, self._bind, self._workspace)
+            return self._direct.call(ref, bind)
+        return KernelCall(ref, self.device, bind, self._workspace)
 
     def array(self, value: Any) -> DeviceArray:
         """Copy a host array to the device.
@@ -233,8 +215,78 @@ class Session:
         return self._upload(array, where=where)
 
     def prewarm(self, kernel: str, shapes: Iterable[Sequence[int]]) -> list[Choice]:
-        """Choose ahead of the first call, as that call would; sizes in ``dims`` order."""
-        return [self.choose(kernel, *sizes) for sizes in shapes]
+        """Choose ahead of the first call, as that call would; sizes in ``dims`` order.
+
+        A choice that is not settled, such as one made beside other load, is made again.
+        """
+        choices = [self._choose(kernel, sizes, again=True) for sizes in shapes]
+        self._forget()
+        return choices
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Inside the block nothing is recalled or timed: calls run the untimed default.
+
+        A choice that was made before stays. Holds may nest; every thread's calls are held.
+        """
+        with self._planner.hold():
+            yield
+
+    def trial(self, kernel: str, *sizes: int, timer: TimerTier = "host") -> InPlaceTrial:
+        """A trial that the application times in place, see :class:`.in_place.InPlaceTrial`.
+
+        The candidates are proven first, in the measuring process. It has nothing to do where the
+        choice is made, forced or held, or where ``tuning`` does not allow it. ``timer`` says which
+        clock the samples will be of.
+
+        Raises:
+            LaunchRefused: no candidate can run.
+            DeviceError: no candidate is right.
+        """
+        ref, at, layout = self._dense(kernel, sizes)
+        trial = self._planner.open_trial(ref, at, layout, timer=timer)
+        trial.on_finish(self._forget)
+        return trial
+
+    def candidate(self, kernel: str, name: str) -> KernelCall:
+        """A kernel that always runs the candidate of that name, whatever the choice.
+
+        Raises:
+            PackError: no candidate of this device has that name.
+        """
+        ref = self.reference(kernel)
+        record = self._planner.find(ref, name)
+
+        def bind(
+            ref: KernelRef, at: Problem, layouts: tuple[Layout, ...]
+        ) -> tuple[Choice, Launchable]:
+            choice = self._planner.forced(ref, record, at, strides_by_name(ref, layouts))
+            return choice, self.executable(kernel, record, choice.splits)
+
+        return self._new_call(ref, bind)
+
+    def choose_among(self, name: str, key: str, candidates: Sequence[Candidate]) -> Answer:
+        """Choose among ways to do the same thing that are no members of a family.
+
+        The first is the default. Each is checked, then all are timed in this process by their own
+        probes, under this session's tuning, budget and lock; ``name`` and ``key`` say under what
+        the answer is kept, for the build that their code hashes state.
+
+        Raises:
+            UsageError: no candidate, or two of one name.
+            DeviceError: every candidate failed.
+        """
+        question = question_of(self.facts, name, key, candidates)
+        return self._planner.choose_among(question, candidates)
+
+    def _own_processes(self) -> list[int]:
+        worker = self._measurer.process_id
+        return [worker] if worker else []
+
+    def _forget(self) -> None:
+        """Have every kernel ask for its choices anew."""
+        for call in list(self._calls.values()):
+            call.forget()
 
     def choose(self, kernel: str, *sizes: int) -> Choice:
         """The choice for dense operands of these sizes.
@@ -243,9 +295,25 @@ class Session:
             ProblemError: the wrong number of sizes, or one out of range.
             LaunchRefused: no member can run it.
         """
+        return self._choose(kernel, sizes)
+
+    def _choose(self, kernel: str, sizes: Sequence[int], *, again: bool = False) -> Choice:
+        ref, at, layout = self._dense(kernel, sizes)
+        return self._planner.choose(ref, at, layout, again=again)
+
+    def problem_of(self, kernel: str, *sizes: int) -> Problem:
+        """The checked problem of these sizes.
+
+        Raises:
+            ProblemError: the wrong number of sizes, or one out of range.
+        """
+        return problem(kernel, self.reference(kernel).entry.dims, tuple(sizes))
+
+    def _dense(self, kernel: str, sizes: Sequence[int]) -> tuple[KernelRef, Problem, str]:
+        """A kernel, a problem, and the layout of contiguous operands."""
         ref = self.reference(kernel)
         at = problem(kernel, ref.entry.dims, tuple(sizes))
-        return self._planner.choose(ref, at, layout_text(ref, dense_layouts(ref.entry, at)))
+        return ref, at, layout_text(ref, dense_layouts(ref.entry, at))
 
     def explain(self, kernel: str, *sizes: int) -> Explanation:
         """Every candidate with its verdict at a problem, and the choice if one was made."""
@@ -262,8 +330,7 @@ class Session:
     def override(self, kernel: str, candidate: str | None) -> None:
         """Force a candidate (``member`` or ``member/body``) for a kernel; None lifts it."""
         self._planner.override(self.reference(kernel), candidate)
-        for call in self._calls.values():
-            call.forget()
+        self._forget()
 
     def workspace_bytes(self, kernel: str, *sizes: int) -> int:
         """Workspace that is enough for any member that can run a problem here, in bytes."""
@@ -306,14 +373,7 @@ class Session:
     def _bind(
         self, ref: KernelRef, at: Problem, layouts: tuple[Layout, ...]
     ) -> tuple[Choice, Launchable]:
-        names = [a.name for a in ref.entry.args]
-        offsets = {n: at.offset for n, at in zip(names, layouts, strict=True) if at.offset}
-        strides = {
-            f"{name}.{axis}": stride
-            for name, layout in zip(names, layouts, strict=True)
-            for axis, stride in enumerate(layout.strides)
-        }
-        strides |= offsets
+        strides = strides_by_name(ref, layouts)
         choice = self._planner.choose(ref, at, layout_text(ref, layouts), strides)
         return choice, self.executable(ref.entry.kernel, choice.record, choice.splits)
 
@@ -323,30 +383,3 @@ class Session:
         if held is None or held.byte_length() < nbytes:
             held = self._scratch.buffer = self.device.allocate(nbytes)
         return held
-
-    def _worker_ids(self) -> list[int]:
-        worker = self._measurer.process_id
-        return [worker] if worker else []
-
-    def _foreign_percent(self) -> int | None:
-        if self.device.backend == "cpu":
-            return cpu_foreign_percent(self._worker_ids())
-        return self._load()
-
-
-def layout_text(ref: KernelRef, layouts: Sequence[Layout]) -> str:
-    """What of the operands' layout a choice depends on: transposes, alignment, accumulation.
-
-    ``nt-a4-acc0``: A as stored, B transposed, every row a multiple of 2^4 bytes, C overwritten.
-    """
-    contraction = ref.entry.contraction
-    letters = ("t" if contraction.transposed_a else "n") + (
-        "t" if contraction.transposed_b else "n"
-    )
-    align = 4  # finer differences than 16 bytes change no copy instruction
-    for argument, layout in zip(ref.entry.args, layouts, strict=True):
-        item = dtype_of(argument.type).itemsize
-        for nbytes in (layout.offset, *(stride * item for stride in layout.strides)):
-            while align and nbytes % (1 << align):
-                align -= 1
-    return f"{letters}-a{align}-acc{int(contraction.accumulate)}"

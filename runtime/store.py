@@ -12,7 +12,7 @@ from threading import Lock
 
 from dialects.errors import FormatError
 
-from .entries import MAX_BYTES, Entry, StoredChoice, entry_bytes, new_entry, parse_entry
+from .entries import MAX_BYTES, Entry, StoredChoice, entry_bytes, new_entry, parse_entry, replay
 from .files import SYSTEM, FileCalls, describe, read_small, remove_unchanged, write_whole
 from .inventory import check_directory, drop, entries, export_all, import_all, show, verify
 from .keys import Location, bucket_rows, build_id, choice_key, device_key, location
@@ -33,6 +33,7 @@ __all__ = [
     "export_all",
     "import_all",
     "location",
+    "replay",
     "show",
     "verify",
 ]
@@ -62,7 +63,7 @@ class Store:
 
     def __init__(self, directory: Path | None, files: FileCalls = SYSTEM) -> None:
         self.directory = directory
-        self._files = files
+        self.files = files
         self._memory: dict[Location, tuple[str, StoredChoice]] = {}
         self._memory_lock = Lock()
         # Apart, so that a slow disk never holds up a value that is in memory.
@@ -100,7 +101,7 @@ class Store:
                 self._keep(location, build, entry.choice)
                 if self.directory is not None:
                     path = self.directory / location.path
-                    write_whole(self._files, path, entry_bytes(entry))
+                    write_whole(self.files, path, entry_bytes(entry))
                     self._persists = True
                 return None
             except OSError as error:
@@ -136,7 +137,7 @@ class Store:
             return Recall(value=None, reason=missing)
         path = self.directory / location.path
         try:
-            data = read_small(self._files, path, MAX_BYTES)
+            data = read_small(self.files, path, MAX_BYTES)
             entry = parse_entry(data, where=str(path))
         except FileNotFoundError:
             return Recall(value=None, reason=missing)
@@ -155,6 +156,6 @@ class Store:
 
     def _drop(self, path: Path, data: bytes) -> Path | None:
         try:
-            return path if remove_unchanged(self._files, path, data, MAX_BYTES) else None
+            return path if remove_unchanged(self.files, path, data, MAX_BYTES) else None
         except OSError:
             return None

@@ -9,9 +9,12 @@ from dialects.codec import dumps, encode, loads
 from dialects.errors import FormatError, StoreError, UsageError
 
 from . import store
+from .choice import TIE_PERMILLE
 from .console import FAILED, OK, Streams, add_json
 from .files import describe, write_product
+from .pack import open_pack
 from .tables import store_table
+from .tuning_spec import tuning_spec
 
 APP = "tilewright"
 
@@ -30,6 +33,7 @@ def add_store_commands(parser: argparse.ArgumentParser) -> None:
     for name, command, text in (
         ("list", _list, "every entry"),
         ("show", _show, "entries that match a pattern, with their samples"),
+        ("replay", _replay, "decide again from stored samples, under another tie band"),
         ("drop", _drop, "delete entries that match a pattern"),
         ("verify", _verify, "what is damaged, with the reason"),
         ("export", _export, "write every entry to one file"),
@@ -37,10 +41,25 @@ def add_store_commands(parser: argparse.ArgumentParser) -> None:
     ):
         sub = actions.add_parser(name, help=text)
         sub.add_argument("--store", metavar="DIR", help="not the one in the user's cache")
-        if name in ("show", "drop"):
+        if name in ("show", "replay", "drop"):
             sub.add_argument("pattern", metavar="PATTERN", help="a shell pattern over keys")
+        if name == "replay":
+            sub.add_argument("--band", type=int, default=TIE_PERMILLE, metavar="PERMILLE")
         if name in ("export", "import"):
             sub.add_argument("file", metavar="FILE")
+        if name == "export":
+            sub.add_argument(
+                "--iree-spec",
+                action="store_true",
+                help="write the winners of the body iree as an IREE tuning spec; needs --pack",
+            )
+            sub.add_argument(
+                "--pack",
+                action="append",
+                default=[],
+                metavar="PACK",
+                help="the pack that was tuned, with --iree-spec; may be given several times",
+            )
         add_json(sub, command)
 
 
@@ -82,6 +101,30 @@ def _show(args: argparse.Namespace, streams: Streams) -> int:
     return OK
 
 
+def _replay(args: argparse.Namespace, streams: Streams) -> int:
+    if args.band < 0:
+        raise UsageError(f"--band must not be negative, found {args.band}")
+    rows = []
+    for entry in store.show(_directory(args), args.pattern):
+        decision = store.replay(entry.choice, args.band)
+        stored = f"{entry.choice.member}/{entry.choice.body}"
+        rows.append(
+            {
+                "key": entry.location.key,
+                "stored": stored,
+                "winner": decision.winner if decision else None,
+                "margin_permille": decision.margin_permille if decision else None,
+                "tie": decision.tie if decision else None,
+            }
+        )
+    if args.json:
+        streams.json({"band_permille": args.band, "entries": rows})
+    for row in () if args.json else rows:
+        tie = ", a tie" if row["tie"] else ""
+        streams.table(f"{row['key']}: stored {row['stored']}, now {row['winner']}{tie}")
+    return OK
+
+
 def _drop(args: argparse.Namespace, streams: Streams) -> int:
     dropped = store.drop(_directory(args), args.pattern)
     if args.json:
@@ -101,17 +144,41 @@ def _verify(args: argparse.Namespace, streams: Streams) -> int:
 
 
 def _export(args: argparse.Namespace, streams: Streams) -> int:
+    if args.iree_spec or args.pack:
+        return _export_spec(args, streams)
     data = store.export_all(_directory(args))
-    try:
-        write_product(Path(args.file), dumps(data).encode())
-    except OSError as error:
-        raise StoreError(f"cannot write: {describe(error)}", where=args.file) from None
+    _write(args.file, dumps(data))
     count = len(data.get("entries", ()))
     if args.json:
         streams.json({"exported": count})
     else:
         streams.table(f"exported {count} entries to {args.file}")
     return OK
+
+
+def _export_spec(args: argparse.Namespace, streams: Streams) -> int:
+    """The winners of the body ``iree``; a spec without any would silently do nothing."""
+    if not args.iree_spec or not args.pack:
+        raise UsageError("--iree-spec and --pack need each other: the pack holds the configs")
+    packs = [open_pack(path) for path in args.pack]
+    spec = tuning_spec(store.entries(_directory(args)), packs)
+    for reason in spec.left_out:
+        streams.note(f"note: left out: {reason}")
+    if not spec.matchers:
+        raise StoreError("no winner is of the body iree: no tuning spec was written")
+    _write(args.file, spec.text)
+    if args.json:
+        streams.json({"exported": spec.matchers, "left_out": list(spec.left_out)})
+    else:
+        streams.table(f"exported {spec.matchers} matchers to {args.file}")
+    return OK
+
+
+def _write(file: str, text: str) -> None:
+    try:
+        write_product(Path(file), text.encode())
+    except OSError as error:
+        raise StoreError(f"cannot write: {describe(error)}", where=file) from None
 
 
 def _import(args: argparse.Namespace, streams: Streams) -> int:

@@ -9,21 +9,22 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
-from dialects.errors import Error, PackError
-from dialects.manifest import KernelEntry, Record
+from dialects.errors import DeviceError, Error, PackError
+from dialects.manifest import Record
 from dialects.member import Problem
 
-from .choice import run_rounds
-from .clock import DeviceClock, device_clock
-from .executors import ExecutorName, Launchable, load, open_device
+from .choice import Candidate, try_candidates
+from .clocks import clock_of
+from .executors import ExecutorName, open_device
 from .pack import Pack, open_pack
-from .proof import Case, awkward_problem, make_case, prove
-from .timer import host_bracket
+from .proof import make_case, operands_changed
+from .prover import Prover
 
 Say = Callable[[dict[str, Any]], None]
 
@@ -32,75 +33,99 @@ class Worker:
     """Keeps the device open, packs read and candidates proven between requests."""
 
     def __init__(self, uri: str, say: Say, executor: ExecutorName = "iree") -> None:
-        self._device = open_device(uri, executor)
-        self._clock: DeviceClock | None = device_clock(uri)
+        device = open_device(uri, executor, poison=True)
+        self._clock = clock_of(device)
+        self._timed = Prover(self._clock.device)
+        self._provers = [self._timed]
+        if device is not self._clock.device:  # sessions launch by other means than the clock
+            self._timed = Prover(self._clock.device, "launched directly: ")
+            self._provers = [Prover(device), self._timed]
         self._say = say
         self._packs: dict[str, Pack] = {}
-        self._loaded: dict[tuple[str, str, str, bool], Launchable] = {}
-        self._proven: set[tuple[str, int]] = set()
 
     def trial(self, request: dict[str, Any]) -> None:
         """Prove the named candidates, then time those that are right, within the budget.
 
+        ``least_us`` of the request are the floors below which no time is believed, ``sets`` how
+        many sets of buffers a bracket takes in turn, ``rounds`` 0 only proves; ``splits`` are the
+        slices of K of those that are launched with several.
+
         Events: ``{"step": "prove"|"time", "name"}`` before each, so that whoever reads knows what
-        was running when they stop; ``{"failed", "reason"}``; at last ``{"end", "samples"}``.
+        was running when they stop; ``{"failed", "reason"}``; at last ``{"end", "samples", "taken",
+        "timer"}``.
         """
-        begin = time.perf_counter()
-        pack = self._pack(request["pack"])
-        kernel = pack.kernel(request["kernel"])
-        problem = Problem(dims=kernel.dims, sizes=tuple(request["sizes"]))
-        budget = request["budget_ms"] / 1000
-        records = {r.full_name: r for r in kernel.members}
-        missing = [n for n in request["names"] if n not in records]
-        if missing:
-            raise PackError(f"the pack has changed, it lacks {', '.join(missing)}")
-        wanted = [records[n] for n in request["names"]]
-        case = make_case(self._device, kernel, problem)
-        splits: dict[str, int] = request.get("splits", {})
-        cases = {n: replace(case, splits=splits.get(n, 1)) for n in request["names"]}
-        workspace = self._workspace(wanted, problem, splits)
-
-        def late() -> bool:
-            return time.perf_counter() - begin > budget
-
-        right: list[str] = []
-        complete = True
-        for record in wanted:
-            if right and late():
-                complete = False
-                break
-            self._say({"step": "prove", "name": record.full_name})
-            reason = self._prove(pack, kernel, record, cases[record.full_name])
-            if reason is None:
-                right.append(record.full_name)
-            else:
-                self._say({"failed": record.full_name, "reason": reason})
-
-        def probe(name: str) -> float | str:
-            self._say({"step": "time", "name": name})
-            record = records[name]
-            case = cases[name]
-            try:
-                if self._clock is not None:
-                    return self._clock.microseconds(pack, record, case)
-                executable = self._executable(pack, kernel, record, case.splits)
-                space = workspace if record.workspace or case.splits > 1 else None
-                bracket = host_bracket(executable, case.buffers(space), case.constants)
-            except Error as error:
-                return error.message
-            return bracket.microseconds
-
-        trial = run_rounds(right, probe, late)
-        for name, reason in trial.failures.items():
-            self._say({"failed": name, "reason": reason})
-        complete = complete and trial.complete
+        end = time.perf_counter() + request["budget_ms"] / 1000
+        trial = _Trial(self._pack(request["pack"]), request, self._provers)
+        candidates = [
+            Candidate(
+                name=record.full_name,
+                check=partial(self._check, trial, record),
+                probe=partial(self._probe, trial, record),
+            )
+            for record in trial.records
+        ]
+        found = try_candidates(
+            candidates, lambda: time.perf_counter() > end, rounds=request["rounds"]
+        )
+        self._check_operands(trial, [r for r in trial.records if r.full_name in found.samples])
         self._say(
             {
-                "end": "complete" if complete else "budget",
-                "samples": trial.samples,
-                "timer": "host" if self._clock is None else "device",
+                "end": "complete" if found.complete else "budget",
+                "samples": found.samples,
+                "taken": found.taken,
+                "timer": self._clock.timer.tier,
             }
         )
+
+    def _check(self, trial: _Trial, record: Record) -> str | None:
+        self._say({"step": "prove", "name": record.full_name})
+        for prover, cases in zip(self._provers, trial.cases, strict=True):
+            case = replace(cases[0], splits=trial.splits_of(record))
+            reason = prover.wrong(trial.pack, trial.kernel, record, case)
+            if reason is not None:
+                self._say({"failed": record.full_name, "reason": reason})
+                return reason
+        return None
+
+    def _probe(self, trial: _Trial, record: Record) -> float | str:
+        self._say({"step": "time", "name": record.full_name})
+        splits = trial.splits_of(record)
+        cases = [replace(case, splits=splits) for case in trial.cases[-1]]
+        scratch = bool(record.workspace_bytes(trial.problem.values(), splits))
+        buffers = [
+            case.buffers(space if scratch else None)
+            for case, space in zip(cases, trial.spaces, strict=True)
+        ]
+        try:
+            executable = self._timed.executable(trial.pack, trial.kernel, record, splits)
+            readings = self._clock.readings(executable, buffers, cases[0].constants)
+            return self._clock.timer.bracket(readings, trial.least_us(record)).microseconds
+        except Error as error:
+            self._say({"failed": record.full_name, "reason": error.message})
+            return error.message
+
+    def _check_operands(self, trial: _Trial, timed: list[Record]) -> None:
+        """Name whoever changed an operand while others ran.
+
+        Raises:
+            DeviceError: an operand was changed, and no candidate does it alone.
+        """
+        for prover, cases in zip(self._provers, trial.cases, strict=True):
+            changed = operands_changed(prover.device, cases[0])
+            if changed is None:
+                continue
+            guilty = [self._blamed(trial, prover, record) for record in timed]
+            if not any(guilty):
+                raise DeviceError(f"{changed} while candidates ran at {trial.problem.text}")
+
+    def _blamed(self, trial: _Trial, prover: Prover, record: Record) -> bool:
+        """Say of a candidate that changes its operands at this size; whether it does."""
+        self._say({"step": "prove", "name": record.full_name})
+        splits = trial.splits_of(record)
+        reason = prover.changes(trial.pack, trial.kernel, record, trial.problem, splits)
+        if reason is not None:
+            self._say({"failed": record.full_name, "reason": reason})
+        return reason is not None
 
     def _pack(self, path: str) -> Pack:
         """Packs may be rebuilt in place, so the manifest is read anew; it is small."""
@@ -108,41 +133,43 @@ class Worker:
         old = self._packs.get(path)
         if old is None or old.manifest.digest != pack.manifest.digest:
             self._packs[path] = pack
-            self._loaded = {k: e for k, e in self._loaded.items() if k[0] != path}
+            for prover in self._provers:
+                prover.forget(path)
         return self._packs[path]
 
-    def _executable(
-        self, pack: Pack, kernel: KernelEntry, record: Record, splits: int
-    ) -> Launchable:
-        key = (str(pack.path), kernel.kernel, record.full_name, splits > 1)
-        if key not in self._loaded:
-            self._loaded[key] = load(self._device, pack, kernel.kernel, record, split=splits > 1)
-        return self._loaded[key]
 
-    def _workspace(
-        self, records: Iterable[Record], problem: Problem, splits: Mapping[str, int]
-    ) -> Any | None:
-        values = problem.values()
-        sizes = [r.workspace_bytes(values, splits.get(r.full_name, 1)) for r in records]
-        return self._device.allocate(max(sizes)) if any(sizes) else None
+class _Trial:
+    """A request with everything on the devices: operands by prover, workspaces of the last."""
 
-    def _prove(self, pack: Pack, kernel: KernelEntry, record: Record, case: Case) -> str | None:
-        try:
-            splits = case.splits
-            executable = self._executable(pack, kernel, record, splits)
-            # Of the module: what the host does around the device's code is proven too.
-            code = record.files.sha256[record.files.vmfb] if record.files else ""
-            if (code, splits) not in self._proven:
-                at = awkward_problem(kernel, record, splits)
-                small = replace(make_case(self._device, kernel, at), splits=splits)
-                reason = prove(self._device, executable, small, whole=True)
-                if reason is not None:
-                    return f"{reason} at {small.problem.text}"
-                self._proven.add((code, splits))
-            reason = prove(self._device, executable, case, whole=False)
-            return None if reason is None else f"{reason} at {case.problem.text}"
-        except Error as error:
-            return error.message
+    def __init__(self, pack: Pack, request: dict[str, Any], provers: list[Prover]) -> None:
+        """Put the operands there.
+
+        Raises:
+            PackError: the pack lacks the kernel or a candidate.
+            DeviceError: too little memory.
+        """
+        self.pack, self.kernel = pack, pack.kernel(request["kernel"])
+        self.problem = Problem(dims=self.kernel.dims, sizes=tuple(request["sizes"]))
+        known = {r.full_name: r for r in self.kernel.members}
+        missing = [n for n in request["names"] if n not in known]
+        if missing:
+            raise PackError(f"the pack has changed, it lacks {', '.join(missing)}")
+        self.records = [known[n] for n in request["names"]]
+        self._splits: dict[str, int] = request["splits"]
+        self._least_us: dict[str, float] = request["least_us"]
+        *others, timed = provers
+        sets = range(request["sets"])
+        self.cases = [[make_case(p.device, self.kernel, self.problem)] for p in others]
+        self.cases.append([make_case(timed.device, self.kernel, self.problem) for _ in sets])
+        self.spaces = [timed.workspace(self.records, self.problem, self._splits) for _ in sets]
+
+    def splits_of(self, record: Record) -> int:
+        """Slices of K that the candidate is launched with."""
+        return self._splits.get(record.full_name, 1)
+
+    def least_us(self, record: Record) -> float | None:
+        """The floor below which no time of the candidate is believed, where one is known."""
+        return self._least_us.get(record.full_name)
 
 
 def serve(uri: str, lines: Iterable[str], out: TextIO, executor: ExecutorName = "iree") -> int:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
@@ -98,6 +99,22 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.skip(f"needs --device {kind}")
     if item.get_closest_marker("full") and not item.config.getoption("--full"):
         pytest.skip("needs --full")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def poisoned() -> Iterator[None]:
+    """Every fresh device allocation of ours holds 0xFF, so that reading it unwritten shows."""
+    from runtime import Session
+    from runtime.cuda.device import CudaDevice
+    from runtime.device import Device
+
+    kinds = (Session, Device, CudaDevice)
+    signatures = [inspect.unwrap(c.__init__).__kwdefaults__ for c in kinds]
+    for defaults in signatures:
+        defaults["poison"] = True
+    yield
+    for defaults in signatures:
+        defaults["poison"] = False
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,7 @@ def value_of(writer: str, turn: int) -> StoredChoice:
         margin_permille=turn,
         tie=False,
         samples={"a": (float(turn),) * (1 + turn % 200)},
+        taken=(),
         clocks=None,
         timer="host",
     )

@@ -43,6 +43,7 @@ def made(member: str = "64x64x16", margin: int = 41) -> StoredChoice:
         margin_permille=margin,
         tie=margin < 30,
         samples={f"{member}/software": (10.5, 10.25), "128x128x32/wgmma": (11.0, 1e-05)},
+        taken=(f"{member}/software", "128x128x32/wgmma") * 2,
         clocks={"sm": 1980000},
         timer="host",
     )
@@ -75,6 +76,7 @@ choices = st.builds(
     margin_permille=st.integers(),
     tie=st.booleans(),
     samples=st.dictionaries(texts, st.lists(_finite, max_size=5).map(tuple), max_size=4),
+    taken=st.lists(texts, max_size=4).map(tuple),
     clocks=st.none() | st.dictionaries(texts, st.integers(), max_size=3),
     timer=texts,
 )

@@ -10,7 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.choice import ROUNDS, Decision, decide, run_rounds, upper_median
+from dialects.errors import UsageError
+from runtime.choice import (
+    ROUNDS,
+    Candidate,
+    Decision,
+    Rounds,
+    decide,
+    run_rounds,
+    try_candidates,
+    upper_median,
+)
 
 never_late: Callable[[], bool] = lambda: False  # noqa: E731
 
@@ -155,7 +165,7 @@ def test_a_candidate_that_fails_later_has_no_samples() -> None:
 
 
 def test_hopeless_candidates_are_dropped_with_the_samples_they_have() -> None:
-    cost = {"a": 1.0, "b": 1.9, "c": 3.0, "d": 9.0}
+    cost = {"a": 1.0, "b": 1.9, "c": 3.0, "d": 11.0}
     trial = run_rounds("abcd", cost.__getitem__, never_late)
     assert {name: len(samples) for name, samples in trial.samples.items()} == {
         "a": ROUNDS,
@@ -189,3 +199,62 @@ def test_out_of_time(limit: int) -> None:
     assert len(asked) == min(max(limit, 1), 2 * ROUNDS)
     assert trial.complete == (limit >= 2 * ROUNDS)
     assert sum(len(s) for s in trial.samples.values()) == len(asked)
+
+
+def test_samples_from_outside_may_overlap() -> None:
+    """One out of turn counts where the candidate is still due in the round, once."""
+    rounds = Rounds(["a", "b"], rounds=2)
+    assert rounds.turn == "a"
+    assert rounds.feed("b", 2.0)
+    assert not rounds.feed("b", 2.1)
+    assert rounds.turn == "a"
+    assert rounds.feed("a", 1.0)
+    assert (rounds.turn, rounds.complete) == ("b", False)
+    rounds.fail("b", "it is wrong")
+    assert rounds.feed("a", 1.1)
+    assert (rounds.turn, rounds.complete) == (None, True)
+    assert not rounds.feed("a", 9.9)
+    trial = rounds.result()
+    assert (trial.samples, trial.failures) == ({"a": (1.0, 1.1)}, {"b": "it is wrong"})
+
+
+@pytest.mark.parametrize("microseconds", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_sample_from_outside_must_be_a_time(microseconds: float) -> None:
+    rounds = Rounds(["a"])
+    with pytest.raises(UsageError, match="us is no time"):
+        rounds.feed("a", microseconds)
+    for call in (lambda: rounds.feed("c", 1.0), lambda: rounds.fail("c", "")):
+        with pytest.raises(UsageError, match="'c' is not a candidate of this trial, which has: a"):
+            call()
+    assert rounds.turn == "a"
+
+
+def named(name: str, log: list[str], wrong: str | None = None) -> Candidate:
+    """A candidate that notes what is asked of it."""
+
+    def check() -> str | None:
+        log.append(f"check {name}")
+        return wrong
+
+    def probe() -> float:
+        log.append(f"time {name}")
+        return 1.0
+
+    return Candidate(name=name, check=check, probe=probe)
+
+
+def test_candidates_are_checked_before_any_is_timed() -> None:
+    log: list[str] = []
+    trial = try_candidates([named("a", log), named("b", log, "wrong"), named("c", log)], never_late)
+    assert log[:3] == ["check a", "check b", "check c"]
+    assert set(log[3:]) == {"time a", "time c"}
+    assert trial.failures == {"b": "wrong"}
+    assert (list(trial.samples), trial.complete) == (["a", "c"], True)
+
+
+def test_an_early_end_still_knows_the_default() -> None:
+    log: list[str] = []
+    late = iter([True] * 9)
+    trial = try_candidates([named(n, log) for n in "abc"], lambda: next(late))
+    assert log == ["check a", "time a"]
+    assert (trial.samples, trial.complete) == ({"a": (1.0,)}, False)

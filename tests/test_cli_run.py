@@ -21,7 +21,7 @@ Run = Callable[..., Ran]
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, packs: Packs) -> Run:
     """The command line, on a machine where nothing else runs, with the compile cache of the run."""
-    monkeypatch.setattr("runtime.session.cpu_foreign_percent", lambda own: 0)
+    monkeypatch.setattr("runtime.load.cpu_foreign_percent", lambda own: 0)
     for name, value in SHORT.items():
         monkeypatch.setattr(f"runtime.compare.{name}", value)
 

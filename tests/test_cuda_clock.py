@@ -16,9 +16,11 @@ from dialects.member import Problem
 from fake_cuda import FakeCuda
 from packs import kernel_of
 from runtime import cli
-from runtime.cuda.clock import CudaClock, moved_bytes
+from runtime.clocks import clock_of
 from runtime.cuda.peers import cublas_products, working_product
-from runtime.executors import open_device
+from runtime.executors import load, open_device
+from runtime.facts import read_facts
+from runtime.measure_plan import cold_sets, floors
 from runtime.pack import open_pack
 from runtime.proof import make_case
 from runtime.worker import Worker
@@ -29,22 +31,28 @@ SIZES = (37, 130, 15)
 @pytest.fixture
 def cuda(fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     """The driver that is found, whose made-up clock is the host's too."""
-    monkeypatch.setattr("runtime.cuda.timer.perf_counter", fake_cuda.clock)
+    monkeypatch.setattr("runtime.cuda.events.perf_counter", fake_cuda.clock)
     return fake_cuda
 
 
-def trial(pack: Path, budget_ms: float = 1e6) -> list[dict[str, Any]]:
-    """What a worker says of every candidate."""
+def trial(pack: Path, sets: int = 1) -> list[dict[str, Any]]:
+    """What a worker says of every candidate, told the floors as a session tells it."""
     events: list[dict[str, Any]] = []
     worker = Worker("cuda", events.append, "direct")
-    names = [r.full_name for r in kernel_of(pack).members]
+    kernel = kernel_of(pack)
+    names = [r.full_name for r in kernel.members]
+    at = Problem(dims=kernel.dims, sizes=SIZES)
     worker.trial(
         {
             "pack": str(pack),
             "kernel": "matmul_f16",
             "names": names,
             "sizes": list(SIZES),
-            "budget_ms": budget_ms,
+            "budget_ms": 1e6,
+            "least_us": floors(read_facts("cuda"), kernel, kernel.members, at, sets),
+            "sets": sets,
+            "rounds": 5,
+            "splits": {},
         }
     )
     return events
@@ -78,31 +86,33 @@ def test_a_reading_faster_than_the_memory_is_refused(cuda_pack: Path, cuda: Fake
     events = trial(cuda_pack)
     reasons = [e["reason"] for e in events if "failed" in e]
     assert len(reasons) == 2
-    assert "a reading of 10.00 us is faster than the memory allows" in reasons[0]
+    assert reasons[0].startswith("timed at 10 us, the hardware needs ")
 
 
-def test_cold_operands_rotate_through_more_than_the_cache(cuda_pack: Path, cuda: FakeCuda) -> None:
-    clock = CudaClock("cuda", cold=True)
+@pytest.mark.parametrize("sets", [1, 3, 20])
+def test_a_bracket_takes_sets_of_operands_in_turn(
+    cuda_pack: Path, cuda: FakeCuda, sets: int
+) -> None:
+    clock = clock_of(open_device("cuda", "direct"))
     pack = open_pack(cuda_pack)
     kernel = pack.kernel("matmul_f16")
-    case = make_case(clock.device, kernel, Problem(dims=kernel.dims, sizes=SIZES))
+    code = load(clock.device, pack, kernel.kernel, kernel.members[0])
+    at = Problem(dims=kernel.dims, sizes=SIZES)
+    cases = [make_case(clock.device, kernel, at) for _ in range(sets)]
+    readings = clock.readings(code, [c.buffers(None) for c in cases], cases[0].constants)
     cuda.launches.clear()
-    assert clock.microseconds(pack, kernel.members[0], case) == pytest.approx(10, rel=5e-3)
-    bracket = cuda.launches[-20:]
-    places = {launch[-1][0] for launch in bracket}
-    assert len(places) == 20  # so small that each launch has operands of its own
-    hot = CudaClock("cuda")
-    case = make_case(hot.device, kernel, Problem(dims=kernel.dims, sizes=SIZES))
-    hot.microseconds(pack, kernel.members[0], case)
-    assert len({launch[-1][0] for launch in cuda.launches[-20:]}) == 1
+    assert clock.timer.bracket(readings).microseconds == pytest.approx(10, rel=5e-3)
+    assert len({launch[-1][0] for launch in cuda.launches[-20:]}) == sets
 
 
-def test_the_bytes_that_a_launch_must_move(cuda_pack: Path) -> None:
+def test_a_worker_takes_as_many_sets_as_cold_caches_need(cuda_pack: Path, cuda: FakeCuda) -> None:
+    cuda.attributes["L2_CACHE_SIZE"] = 30000
     kernel = kernel_of(cuda_pack)
-    m, n, k = SIZES
-    assert moved_bytes(kernel, Problem(dims=kernel.dims, sizes=SIZES)) == (
-        2 * m * k + 2 * k * n + 4 * m * n
-    )
+    sets = cold_sets(read_facts("cuda"), kernel, Problem(dims=kernel.dims, sizes=SIZES))
+    assert sets == 3
+    *_, end = trial(cuda_pack, sets)
+    assert (end["end"], end["timer"]) == ("complete", "device")
+    assert len({launch[-1][0] for launch in cuda.launches[-20:]}) == 3
 
 
 def test_bench_times_every_candidate_by_events(
@@ -117,7 +127,7 @@ def test_bench_times_every_candidate_by_events(
     rows = json.loads(file.read_text())["rows"]
     assert [r["shape"] for r in rows] == [[37, 130, 15]] * 2 + [[64] * 3] * 2 + [[8] * 3] * 2
     assert {r["timer"] for r in rows} == {"device"}
-    assert {r["ceiling"] for r in rows} == {"bandwidth"}
+    assert {r["ceiling"] for r in rows} == {"arithmetic, bandwidth"}
     assert {r["peer"] for r in rows} == {None}
     assert [r["kernel_us"] for r in rows] == pytest.approx([10.0] * 6, rel=5e-3)
     assert cli.main([*command, "--shape", "8x8x8", "--body", "none"]) == 2

@@ -16,6 +16,8 @@ from dialects.errors import DeviceError, OperandError, UsageError
 from fake_cuda import FakeCuda
 from packs import kernel_of
 from runtime import Session
+from runtime.family import Choice
+from runtime.shape_choice import HELD
 
 NAME = "matmul_f16"
 
@@ -238,3 +240,34 @@ def test_a_direct_session_is_for_cuda(cuda_pack: Path, cuda: FakeCuda) -> None:
         Session(cuda_pack, device="cuda://7", executor="direct")
     with Session(cuda_pack, device="cuda://1", executor="direct", tuning="off") as session:
         assert session.facts.uuid == "000102030405060708090a0b0c0d0e10"
+
+
+def test_a_held_call_keeps_no_plan(cuda_pack: Path, cuda: FakeCuda) -> None:
+    """A choice that was made while trials are held serves one call, warm calls included."""
+    a, b, expected = matrices(64, 64, 64)
+    out = np.full(expected.shape, np.nan, np.float32)
+    given = [Tensor(a), Tensor(b), Tensor(out)]
+    made: list[Choice] = []
+    with Session(
+        cuda_pack, device="cuda", executor="direct", tuning="store", on_choice=made.append
+    ) as session:
+        with session.hold():
+            session[NAME](*given)
+            session[NAME](*given)
+        assert [c.note for c in made] == [HELD, HELD]
+        for _ in range(3):
+            session[NAME](*given)
+        assert [c.lasting for c in made] == [False, False, True]
+    assert np.array_equal(out, expected)
+
+
+def test_a_candidate_by_name_is_launched_directly(cuda_pack: Path, cuda: FakeCuda) -> None:
+    """As a trial in place calls it; on tensors of another library too."""
+    a, b, expected = matrices(64, 64, 64)
+    with direct(cuda_pack) as session:
+        for record in kernel_of(cuda_pack).members:
+            assert record.launch is not None
+            out = np.full(expected.shape, np.nan, np.float32)
+            session.candidate(NAME, record.full_name)(Tensor(a), Tensor(b), Tensor(out))
+            assert np.array_equal(out, expected)
+            assert cuda.launches[-1][3] == record.launch.dynamic_shared_bytes

@@ -14,9 +14,10 @@ from dialects.facts import DeviceFacts, facts_to_json
 from facts_files import PATHS, fixture_facts
 from fake_cuda import FakeCuda
 from runtime.cuda.driver import Driver
-from runtime.cuda.load import KEPT_S, CudaLoad
+from runtime.cuda.load import nvml_foreign_percent
 from runtime.facts import read_facts
 from runtime.facts.cuda import facts_of, isa_name
+from runtime.load import KEPT_S, LoadMeter
 
 HEX = "000102030405060708090a0b0c0d0e0f"
 
@@ -141,13 +142,14 @@ def test_a_missing_package_or_driver_is_named(
 
 def test_foreign_processes_are_counted_without_ours() -> None:
     library = Nvml()
-    now = [0.0]
-    load = CudaLoad(HEX, lambda: [11], library=library, clock=lambda: now[0])
+    facts = DeviceFacts(backend="cuda", uuid=HEX)
+
+    def load() -> int | None:
+        return nvml_foreign_percent(facts, [11], library=library)
+
     assert load() == 40  # no process is listed: the device's own use
     library.pids = [11]
-    assert load() == 40  # a reading is kept for a while
-    now[0] += KEPT_S
-    assert (load(), library.reads) == (0, 2)
+    assert load() == 0
     library.pids = [11, 22, 33]
     library.samples = [
         SimpleNamespace(pid=11, smUtil=90),
@@ -155,12 +157,23 @@ def test_foreign_processes_are_counted_without_ours() -> None:
         SimpleNamespace(pid=22, smUtil=20),
         SimpleNamespace(pid=33, smUtil=7),
     ]
-    now[0] += KEPT_S
     assert load() == 27
     library.samples = None
-    now[0] += KEPT_S
     assert load() == 40
-    assert CudaLoad("00" * 16, lambda: [], library=library)() is None
+    other = DeviceFacts(backend="cuda", uuid="00" * 16)
+    assert nvml_foreign_percent(other, library=library) is None
+
+
+def test_the_load_of_cuda_is_read_through_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And kept for five seconds like that of any other device."""
+    library, now = Nvml(), [0.0]
+    monkeypatch.setattr("runtime.cuda.load.nvml", lambda: library)
+    meter = LoadMeter(DeviceFacts(backend="cuda", uuid=HEX), clock=lambda: now[0])
+    assert (meter.percent(), library.reads) == (40, 1)
+    library.pids = [11]
+    assert (meter.percent([11]), library.reads) == (40, 1)
+    now[0] += KEPT_S
+    assert (meter.percent([11]), library.reads) == (0, 2)
 
 
 @pytest.mark.device("cuda")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from runtime.load import cpu_foreign_percent
+from dialects.facts import DeviceFacts
+from runtime.load import KEPT_S, READERS, LoadMeter, cpu_foreign_percent, sysfs_busy_percent
 
 OWN, WORKER = os.getpid(), 4242
 
@@ -86,3 +88,82 @@ def test_an_odd_reading_of_a_process_counts_as_none(tmp_path: Path, text: str) -
 def test_this_machine() -> None:
     found = cpu_foreign_percent(window_s=0.05)
     assert found is None or 0 <= found <= 100
+
+
+def card(root: Path, number: int, pci: str, busy: str, unique: str | None = None) -> Path:
+    """A device as the kernel shows it; the file of its load."""
+    folder = root / "sys/devices" / pci
+    folder.mkdir(parents=True)
+    if unique is not None:
+        (folder / "unique_id").write_text(f"{unique}\n")
+    (folder / "gpu_busy_percent").write_text(busy)
+    link = root / f"sys/class/drm/card{number}"
+    link.mkdir(parents=True)
+    (link / "device").symlink_to(folder)
+    return folder / "gpu_busy_percent"
+
+
+def busy_percent(root: Path, uuid: str | None, backend: str = "rocm") -> int | None:
+    facts = DeviceFacts(backend=backend, uuid=uuid)
+    return sysfs_busy_percent(facts, root=root, sleep=lambda seconds: None)
+
+
+MESA = "000000000300000000000000" + "00000000"  # domain 0, bus 3, device 0, function 0
+
+
+def test_a_device_is_found_by_its_identity(tmp_path: Path) -> None:
+    card(tmp_path, 0, "0000:03:00.0", "40\n", "a1b2c3d4e5f60718")
+    card(tmp_path, 1, "0000:0a:00.0", "7\n", "0x1111222233334444")
+    assert busy_percent(tmp_path, "GPU-a1b2c3d4e5f60718") == 40
+    assert busy_percent(tmp_path, "GPU-1111222233334444") == 7
+    assert busy_percent(tmp_path, b"1111222233334444".hex()) == 7
+    for backend in ("vulkan", "rocm"):
+        assert busy_percent(tmp_path, MESA, backend) == 40
+    assert busy_percent(tmp_path, MESA.replace("03", "0a"), "vulkan") == 7
+
+
+def test_where_no_device_is_named_the_busiest_counts_on_rocm_alone(tmp_path: Path) -> None:
+    card(tmp_path, 0, "0000:03:00.0", "40\n")
+    card(tmp_path, 1, "0000:0a:00.0", "7\n")
+    assert busy_percent(tmp_path, None) == 40
+    assert busy_percent(tmp_path, "6d657361", "vulkan") is None
+
+
+def test_the_least_of_three_readings_counts(tmp_path: Path) -> None:
+    file = card(tmp_path, 0, "0000:03:00.0", "99\n")
+    later = iter(["12\n", "60\n", "1\n"])
+
+    def sleep(seconds: float) -> None:
+        file.write_text(next(later))
+
+    found = sysfs_busy_percent(DeviceFacts(backend="rocm"), root=tmp_path, sleep=sleep)
+    assert found == 12
+    assert next(later) == "1\n"
+
+
+@pytest.mark.parametrize("text", ["", "busy", "101", "-1"])
+def test_an_odd_percentage_is_none(tmp_path: Path, text: str) -> None:
+    card(tmp_path, 0, "0000:03:00.0", text)
+    assert busy_percent(tmp_path, None) is None
+    assert busy_percent(tmp_path / "nothing", None) is None
+
+
+def test_a_reading_is_kept_for_five_seconds() -> None:
+    now, asked = [100.0], []
+
+    def reader(facts: DeviceFacts, own: Sequence[int]) -> int:
+        asked.append(list(own))
+        return len(asked)
+
+    meter = LoadMeter(DeviceFacts(backend="cpu"), {"cpu": reader}, clock=lambda: now[0])
+    assert meter.percent([7]) == 1
+    now[0] += KEPT_S - 0.1
+    assert meter.percent([8]) == 1
+    now[0] += 0.2
+    assert meter.percent([9]) == 2
+    assert asked == [[7], [9]]
+
+
+def test_a_back_end_without_a_reader_does_not_say() -> None:
+    assert LoadMeter(DeviceFacts(backend="none")).percent() is None
+    assert {"cpu", "rocm", "vulkan"} <= set(READERS)

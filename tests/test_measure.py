@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from dialects.errors import DeviceError
+from dialects.facts import DeviceFacts
 from dialects.manifest import Record
 from dialects.member import Problem
 from packs import (
@@ -25,9 +26,11 @@ from packs import (
 )
 from records import KERNEL, MANIFEST, RECORD
 from runtime.choice import Trial
-from runtime.measure import Measurer
+from runtime.filter import filter_candidates
+from runtime.measure import Measurer, TrialOptions
 from runtime.pack import Pack, open_pack
 
+LONG = TrialOptions(budget_ms=3e4)
 HERE = Path(__file__).resolve().parent
 PROBLEM = Problem(dims=("M", "N", "K"), sizes=(37, 15, 130))
 DIED = {
@@ -84,7 +87,7 @@ def fake(tmp_path: Path) -> Iterator[Fake]:
 def trial(measurer: Measurer, *records: Record) -> Trial:
     """A trial of made-up candidates."""
     pack = Pack(path=Path("nowhere"), manifest=MANIFEST)
-    return measurer.trial(pack, KERNEL, records, PROBLEM, 1000)
+    return measurer.trial(pack, KERNEL, records, PROBLEM, TrialOptions(budget_ms=1000))
 
 
 @pytest.mark.parametrize(("mode", "reason"), DIED.items(), ids=DIED.keys())
@@ -159,7 +162,7 @@ def test_an_interrupted_trial_leaves_no_answer_for_the_next(fake: Fake) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        measurer.trial(pack, KERNEL, [A, B], PROBLEM, 1000, interrupt)
+        measurer.trial(pack, KERNEL, [A, B], PROBLEM, TrialOptions(budget_ms=1000), interrupt)
     assert list(trial(measurer, C).samples) == [C.full_name]
 
 
@@ -192,12 +195,13 @@ def test_real_candidates(
     pack = open_pack(packs.path("matmul_f32"))
     (kernel,) = pack.manifest.kernels
     backend = uri if uri == "vulkan" else "cpu"
-    records = [r for r in kernel.members if r.identity.target.startswith(backend)]
+    facts = DeviceFacts(backend=backend)
+    records = [v.record for v in filter_candidates(kernel, facts, PROBLEM) if v.ok]
     steps: list[tuple[str, str]] = []
     measurer = Measurer(uri)
     try:
         found = measurer.trial(
-            pack, kernel, records, PROBLEM, 3e4, lambda step, name: steps.append((step, name))
+            pack, kernel, records, PROBLEM, LONG, lambda step, name: steps.append((step, name))
         )
     finally:
         measurer.close()
@@ -218,7 +222,7 @@ def test_a_real_candidate_that_traps(packs: Packs, when: str) -> None:
     script = str(HERE / "trapping_worker.py")
     measurer = Measurer("", command=[sys.executable, script, "local-sync", when, victim])
     try:
-        found = measurer.trial(pack, kernel, records, PROBLEM, 3e4)
+        found = measurer.trial(pack, kernel, records, PROBLEM, LONG)
     finally:
         measurer.close()
     assert found.failures == {victim: "trapped with signal 11"}
@@ -235,7 +239,7 @@ def test_the_same_member_for_two_targets(packs: Packs, tmp_path: Path) -> None:
     measurer = Measurer("local-sync")
     try:
         pack = open_pack(tmp_path / "pack")
-        found = measurer.trial(pack, kernel_of(pack.path), records, PROBLEM, 3e4)
+        found = measurer.trial(pack, kernel_of(pack.path), records, PROBLEM, LONG)
     finally:
         measurer.close()
     assert found.failures == {}
@@ -265,7 +269,7 @@ def test_a_candidate_that_computes_wrongly_is_left_out(wrong: Path, sizes: tuple
     records = cpu_records(wrong)
     measurer = Measurer("local-sync")
     try:
-        found = measurer.trial(open_pack(wrong), kernel_of(wrong), records, problem, 3e4)
+        found = measurer.trial(open_pack(wrong), kernel_of(wrong), records, problem, LONG)
     finally:
         measurer.close()
     assert list(found.failures) == [records[1].full_name]
@@ -278,9 +282,15 @@ def test_a_pack_that_changed_on_disk(wrong: Path, packs: Packs) -> None:
     measurer = Measurer("local-sync")
     try:
         with pytest.raises(DeviceError, match="the pack has changed, it lacks nothing/"):
-            measurer.trial(open_pack(wrong), kernel_of(wrong), [named("nothing")], PROBLEM, 1000)
+            measurer.trial(
+                open_pack(wrong),
+                kernel_of(wrong),
+                [named("nothing")],
+                PROBLEM,
+                TrialOptions(budget_ms=1000),
+            )
         gone = replace(open_pack(wrong), path=wrong / "gone")
         with pytest.raises(DeviceError, match="no pack here"):
-            measurer.trial(gone, kernel_of(wrong), [A], PROBLEM, 1000)
+            measurer.trial(gone, kernel_of(wrong), [A], PROBLEM, TrialOptions(budget_ms=1000))
     finally:
         measurer.close()

@@ -16,9 +16,11 @@ from dialects.manifest import KernelEntry, Needs, Record, Refusal, SplitK
 from dialects.member import Problem
 from records import KERNEL, MANIFEST, RECORD
 from runtime.choice import Trial
+from runtime.family import Choice, KernelRef
 from runtime.measure import Measurer
 from runtime.pack import Pack
-from runtime.planner import Choice, KernelRef, Planner, PlannerOptions
+from runtime.planner import Planner, PlannerOptions
+from runtime.shape_choice import Surroundings
 from runtime.store import Store, entries
 
 FACTS = DeviceFacts(backend="vulkan", uuid="1", driver="2", wave_widths=(32,))
@@ -78,7 +80,7 @@ def planner(
         FACTS,
         Store(store),
         cast("Measurer", measurements or Measurements()),
-        lambda: foreign,
+        Surroundings(foreign_percent=lambda: foreign),
         PlannerOptions(tuning=tuning, on_choice=on_choice),
     )
 
@@ -164,7 +166,7 @@ def test_a_split_is_measured_as_it_is_launched() -> None:
         replace(FACTS, multiprocessors=16),
         Store(None),
         cast("Measurer", Listening()),
-        lambda: 0,
+        Surroundings(foreign_percent=lambda: 0),
         PlannerOptions(tuning="first_use"),
     )
     at = Problem(dims=("M", "N", "K"), sizes=(256, 128, 512))

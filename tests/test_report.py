@@ -14,7 +14,7 @@ from dialects.member import Problem
 from dialects.rules import Verdict
 from records import RECORD
 from runtime.cli import choice_line, speed_lines
-from runtime.planner import Choice
+from runtime.family import Choice
 from runtime.report import Explanation, RunReport, describe, verdict_table
 
 AT = Problem(dims=("M", "N", "K"), sizes=(128, 64, 32))
@@ -134,6 +134,7 @@ def test_tables_name_every_candidate() -> None:
     [
         ("store", "from the store, nothing was timed, 12.3 % ahead of the next"),
         ("timed", "timed now, 12.3 % ahead of the next"),
+        ("timed", "ahead of the next; host timer, no ceiling known"),
         ("only", "the only candidate that can run"),
         ("override", "forced"),
         ("default", "the untimed default"),

@@ -253,6 +253,25 @@ def test_alignment(strides: dict[str, int] | None, expected: Refusal | None) -> 
 
 
 @pytest.mark.parametrize(
+    ("sizes", "strides", "expected"),
+    [
+        ((8, 8, 8), None, None),
+        ((8, 8, 8), {"a.0": 8, "b.0": 8, "c.0": 8}, None),
+        (None, None, None),
+        ((8, 8, 8), {"a.0": 9}, refused("layout", 8, 9, "a.0 = 9 is not the dense 8")),
+        ((8, 8, 8), {"a": 4}, refused("layout", 16, 4, "a starts 4 B past a boundary of 16 B")),
+        ((8, 8, 0), None, refused("layout", 1, 0, "size K is 0")),
+    ],
+)
+def test_what_the_compilers_own_kernels_take(
+    sizes: tuple[int, ...] | None, strides: dict[str, int] | None, expected: Refusal | None
+) -> None:
+    candidate = replace(RECORD, needs=Needs(contiguous=True))
+    assert refusal(candidate, UNKNOWN, sizes=sizes, strides=strides) == expected
+    assert refusal(RECORD, UNKNOWN, sizes=sizes, strides=strides) is None
+
+
+@pytest.mark.parametrize(
     ("needs", "strides", "expected"),
     [
         # Where a need names the argument, in bytes.

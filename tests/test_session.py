@@ -34,7 +34,7 @@ BUDGET_MS = 3e4  # other work beside the tests must not decide what they see
 @pytest.fixture
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine on which nothing else runs."""
-    monkeypatch.setattr("runtime.session.cpu_foreign_percent", lambda own: 0)
+    monkeypatch.setattr("runtime.load.cpu_foreign_percent", lambda own: 0)
 
 
 @pytest.fixture

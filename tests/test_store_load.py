@@ -78,7 +78,8 @@ for turn in range(25):
     place = Location(device="cpu-m2", key=f"k{turn % 3}", identity="0" * 8)
     value = StoredChoice(
         kernel="k", member=f"{me}-{turn}", body=build, code_hash="", margin_permille=turn,
-        tie=False, samples={"a": (float(turn),) * (1 + 10 * me)}, clocks=None, timer="host")
+        tie=False, samples={"a": (float(turn),) * (1 + 10 * me)}, taken=(), clocks=None,
+        timer="host")
     assert Store(directory).remember(place, build, value) is None
     recalled = Store(directory).recall(place, build)
     if recalled.value is None:

@@ -8,12 +8,15 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from runtime import worker
+from runtime import prover, worker
+from runtime.clocks import LaunchClock
+from runtime.executors import Memory
 
 
 def trapping(function: Callable[..., Any], place: int) -> Callable[..., Any]:
@@ -29,7 +32,13 @@ def trapping(function: Callable[..., Any], place: int) -> Callable[..., Any]:
 
 if __name__ == "__main__":
     if sys.argv[2] == "prove":
-        worker.prove = trapping(worker.prove, 1)
+        prover.prove = trapping(prover.prove, 1)
     else:
-        worker.host_bracket = trapping(worker.host_bracket, 0)
+        clock = worker.clock_of
+
+        def trapping_clock(device: Memory) -> LaunchClock:
+            found = clock(device)
+            return replace(found, readings=trapping(found.readings, 0))
+
+        worker.clock_of = trapping_clock
     sys.exit(worker.serve(sys.argv[1], sys.stdin, sys.stdout))

@@ -90,6 +90,7 @@ class EmitBody:
             access=derive_access(copy),
             aligned=emitted.aligned,
             ptx_version=emitted.ptx_version,
+            compilation_info=emitted.compilation_info,
         )
         copy.attributes["xpu.candidate"] = to_attribute(encode(info))
         function.erase()

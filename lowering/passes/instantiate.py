@@ -17,7 +17,7 @@ from ..coop_source import is_coop, read_coop_source
 from ..ir import functions, location, mlir, symbol, to_attribute
 from ..pipeline import Report, Unlowered
 from ..target import Target, parse_target, with_wave
-from ..tiles import BODIES, FRAGMENT_BODIES, Body, body_named, refusal_of
+from ..tiles import BODIES, FRAGMENT_BODIES, ON_REQUEST, Body, body_named, refusal_of
 
 Refusal = Callable[[Tile, Target], str | None]
 
@@ -104,6 +104,8 @@ class Instantiate:
         for body, refuse in offers:
             if member.body not in (None, body.name):
                 continue
+            if body in ON_REQUEST and body.name not in (self.body, member.body):
+                continue
             if target.backend not in body.backends:
                 backends.update(body.backends)
                 continue
@@ -147,7 +149,7 @@ def _offers(
 ) -> list[tuple[Body, Refusal]]:
     """The bodies for the form that a kernel is written in, and how each refuses."""
     if not is_coop(function):
-        return [(body, partial(refusal_of, body, contraction)) for body in BODIES]
+        return [(body, partial(refusal_of, body, contraction)) for body in (*BODIES, *ON_REQUEST)]
     source = read_coop_source(function, contraction, wave)
     groups = attributes.groups_of(function, where=where)
     return [(body, partial(body.refusal, source, groups)) for body in FRAGMENT_BODIES]

@@ -9,6 +9,7 @@ from .body import Emitted, TileBody
 from .coop_matrix import CoopMatrixBody, CoopMatrixNarrowBody
 from .cpu_mmt4d import CpuMmt4dBody
 from .fragments import FragmentsBody, FragmentsSoftwareBody
+from .iree_codegen import IreeCodegenBody
 from .mfma import MfmaBody, MfmaNarrowBody
 from .mma_sync import MmaSyncBody, MmaSyncNarrowBody, MmaSyncWordsBody
 from .software import SoftwareBody, SoftwareWideBody
@@ -19,6 +20,7 @@ from .wmma import WmmaBody, WmmaNarrowBody
 __all__ = [
     "BODIES",
     "FRAGMENT_BODIES",
+    "ON_REQUEST",
     "Body",
     "Emitted",
     "FragmentsBody",
@@ -47,6 +49,9 @@ BODIES: tuple[TileBody, ...] = (
     CpuMmt4dBody(),
 )
 
+# Slow to build: only ``--body`` or a member that names one has it built. Last in the default order.
+ON_REQUEST: tuple[TileBody, ...] = (IreeCodegenBody(),)
+
 # of kernels in cooperative-matrix IR, which the bodies above cannot serve
 FRAGMENT_BODIES: tuple[FragmentsBody, ...] = (FragmentsBody(), FragmentsSoftwareBody())
 
@@ -57,10 +62,11 @@ def body_named(name: str, *, where: str | None = None) -> Body:
     Raises:
         UnsupportedError: an unknown name, with the names that work.
     """
-    for body in (*BODIES, *FRAGMENT_BODIES):
+    known = (*BODIES, *ON_REQUEST, *FRAGMENT_BODIES)
+    for body in known:
         if body.name == name:
             return body
-    names = ", ".join(b.name for b in (*BODIES, *FRAGMENT_BODIES))
+    names = ", ".join(b.name for b in known)
     raise UnsupportedError(f"body '{name}' is not one of {names}", where=where)
 
 

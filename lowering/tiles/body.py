@@ -20,7 +20,8 @@ class Emitted:
     what the emitter can predict; the artifact's reader replaces it. ``split`` is there when the
     module exports ``<kernel>.split`` too. ``aligned`` counts the ``.aligned`` instructions that
     were emitted by their mnemonic, and ``ptx_version`` is the oldest PTX ISA that has all of them;
-    the artifact is checked against both.
+    the artifact is checked against both. ``compilation_info`` is what the compiler's own code
+    generation was asked for, where that makes the kernel.
     """
 
     text: str
@@ -33,6 +34,7 @@ class Emitted:
     split: SplitK | None = None
     aligned: dict[str, int] = field(default_factory=dict)
     ptx_version: tuple[int, int] | None = None
+    compilation_info: str | None = None
 
 
 class TileBody(Protocol):

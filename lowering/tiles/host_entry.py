@@ -77,6 +77,29 @@ class HostFunction:
             count = self.ir.mul(self.ir.ceildiv(count, per), per)
         return self.buffer(operand.name, storage_type(operand.stored_type), count, consume=consume)
 
+    def shaped(self, operand: Operand) -> str:
+        """A contiguous operand as a buffer argument in its own shape."""
+        self._buffers.append(operand.name)
+        return self.ir.value(
+            f'hal.tensor.import wait(%wait) => %{operand.name}_buffer "{operand.name}"'
+            f" : !hal.buffer -> {self._shape(operand)}"
+        )
+
+    def into(self, operand: Operand, value: str) -> Tensor:
+        """A computed tensor put into a buffer argument: whoever computes it writes there."""
+        self._buffers.append(operand.name)
+        shape = self._shape(operand)
+        placed = self.ir.value(
+            f"hal.tensor.alias wait(%wait) => {value} : {shape} to %{operand.name}_buffer"
+            " : !hal.buffer"
+        )
+        element, _, sizes = shape.removeprefix("tensor<").removesuffix("}").partition(">{")
+        return Tensor(name=placed, element=element.removeprefix("?x"), count=sizes)
+
+    def _shape(self, operand: Operand) -> str:
+        sizes = ", ".join(self.ir.index(self.values[d]) for d in operand.dims)
+        return f"tensor<{'?x' * len(operand.dims)}{storage_type(operand.type)}>{{{sizes}}}"
+
     def dispatch(
         self,
         executable: str,

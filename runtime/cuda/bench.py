@@ -5,43 +5,49 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from dialects.facts import DeviceFacts
 from dialects.manifest import Record
+from dialects.member import Problem
 
 from ..bench import compare64
 from ..compare import Timing, interleave_readings
-from ..planner import KernelRef
-from ..proof import Case
-from .clock import CudaClock
+from ..executors import Memory, load
+from ..family import KernelRef
+from ..measure_plan import floors
+from ..proof import Case, make_case
+from ..timer import SecondsOf
+from .clock import EventClock, event_clock
 from .peers import PRODUCTS, as_array, tensors, torch_module, working_product
 
 Note = Callable[[str], None]
 
 
 def event_timings(
-    uri: str,
+    session_device: Memory,
+    facts: DeviceFacts,
     ref: KernelRef,
-    case: Case,
+    problem: Problem,
     records: Sequence[Record],
     splits: Mapping[str, int],
     peers: Sequence[str],
     progress: Callable[[str], None],
     note: Note,
-) -> tuple[dict[str, Timing], dict[str, Timing | None], str]:
-    """Times of the records by full name, of the peers by name, and the ceiling they were held to.
+) -> tuple[dict[str, Timing], dict[str, Timing | None]]:
+    """Times of the records by full name, and of the peers by name, on normal floats.
 
     A peer that cannot run, or whose result is wrong, is None and ``note`` says why.
 
     Raises:
         DeviceError: a candidate failed, or a reading is impossible.
     """
-    clock = CudaClock(uri)
-    arms = {
-        r.full_name: clock.arm(ref.pack, r, replace(case, splits=splits.get(r.full_name, 1)))
-        for r in records
-    }
-    readings: dict[str, Callable[[], float]] = {
-        name: lambda arm=arm: clock.read(arm) for name, arm in arms.items()
-    }
+    clock = event_clock(session_device)
+    case = make_case(clock.device, ref.entry, problem, integers=False)
+    least = floors(facts, ref.entry, records, problem, 1)
+    readings: dict[str, Callable[[], float]] = {}
+    for record in records:
+        mine = replace(case, splits=splits.get(record.full_name, 1))
+        seconds = _launches(clock, ref, record, mine)
+        readings[record.full_name] = _brackets(clock, seconds, least.get(record.full_name))
     for peer in peers:
         progress(peer)
         reading = _peer(clock, ref, case, peer, note)
@@ -49,21 +55,33 @@ def event_timings(
             readings[peer] = reading
     progress("all, in turn")
     found = interleave_readings(readings)
-    ceiling = next((a.ceiling.kind for a in arms.values()), "unknown")
-    return found, {peer: found.get(peer) for peer in peers}, ceiling
+    return found, {peer: found.get(peer) for peer in peers}
+
+
+def _launches(clock: EventClock, ref: KernelRef, record: Record, case: Case) -> SecondsOf:
+    """Launches of a candidate on the case's operands."""
+    kernel, split = ref.entry.kernel, case.splits > 1
+    executable = load(clock.device, ref.pack, kernel, record, split=split)
+    nbytes = record.workspace_bytes(case.problem.values(), case.splits)
+    workspace = clock.device.allocate(nbytes) if nbytes else None
+    return clock.readings(executable, [case.buffers(workspace)], case.constants)
+
+
+def _brackets(clock: EventClock, seconds: SecondsOf, least_us: float | None) -> Callable[[], float]:
+    return lambda: clock.timer.bracket(seconds, least_us).microseconds
 
 
 def _peer(
-    clock: CudaClock, ref: KernelRef, case: Case, peer: str, note: Note
+    clock: EventClock, ref: KernelRef, case: Case, peer: str, note: Note
 ) -> Callable[[], float] | None:
     """A peer's brackets on the timer's stream, once its result was compared with float64."""
     torch = torch_module()
     if torch is None:
         note(f"peer {peer}: there is no torch that sees a CUDA device")
         return None
-    contraction, place = ref.entry.contraction, clock.device.place
+    contraction, place = ref.entry.contraction, clock.events.device.place
     held = tensors(torch, case.host, place)
-    stream = torch.cuda.ExternalStream(clock.timer.stream, device=f"cuda:{place}")
+    stream = torch.cuda.ExternalStream(clock.events.stream, device=f"cuda:{place}")
     with torch.cuda.stream(stream):
         product, reason = working_product(torch, PRODUCTS[peer](torch, contraction, held))
         if product is None:
@@ -78,8 +96,10 @@ def _peer(
         )
         return None
 
+    seconds = clock.events.seconds(lambda i: product())
+
     def read() -> float:
         with torch.cuda.stream(stream):
-            return clock.timer.bracket(lambda i: product()).microseconds
+            return clock.timer.bracket(seconds).microseconds
 
     return read

@@ -16,7 +16,7 @@ from dialects.member import Problem
 
 from ..arrays import DeviceArray, Layout
 from ..calls import MAX_PLANS, Bind, KernelCall, Plan, PreparedOperand
-from ..planner import KernelRef
+from ..family import KernelRef
 from ..result import Result
 from .code import BoundLaunch, CudaCode
 from .device import CudaBuffer, CudaDevice, foreign_owner, stream_handle
@@ -128,7 +128,8 @@ class DirectCall(KernelCall):
             buffers = [*(buffer for _, buffer, _ in taken), result.buffer]
             self._enqueue(plan, buffers, workspace, stream)
             here = all(isinstance(a, DeviceArray) for a in arrays)
-            if here and key is not None and (out is not None or _torch_of(inputs)):
+            lasting = plan.lasting and key is not None
+            if here and lasting and (out is not None or _torch_of(inputs)):
                 self._keep_warm(key, plan, [a.layout for a in given if isinstance(a, DeviceArray)])
         finished = result.finish()
         if not isinstance(finished, DeviceArray):
@@ -178,7 +179,8 @@ class DirectCall(KernelCall):
         plan = super()._plan(layouts, problem_)
         if plan.bound is None and isinstance(plan.executable, CudaCode):
             plan = replace(plan, bound=plan.executable.bind(plan.constants))
-            self._by_layout[layouts] = plan
+            if plan.lasting:
+                self._by_layout[layouts] = plan
         return plan
 
     def _enqueue(self, plan: Plan, buffers: list[Any], workspace: Any, stream: int) -> None:

@@ -19,6 +19,7 @@ from dialects.manifest import UNKNOWN_MULTIPROCESSORS
 from ..facts.cuda import listed_by_iree
 from .driver import Driver, find_device, open_driver
 
+_POISON_BYTE = 0xFF
 LEGACY_STREAM = 0  # ordered with the default stream of torch and of the runtime API
 
 
@@ -69,14 +70,21 @@ class CudaDevice:
     backend = "cuda"
     on_host = False
 
-    def __init__(self, uri: str, stream: Any = None, driver: Driver | None = None) -> None:
-        """Open the device.
+    def __init__(
+        self,
+        uri: str,
+        stream: Any = None,
+        driver: Driver | None = None,
+        *,
+        poison: bool = False,
+    ) -> None:
+        """Open the device; ``poison`` fills every fresh allocation with 0xFF bytes.
 
         Raises:
             DeviceError: no such device, or the driver's own reason.
             OperandError: a stream that is none.
         """
-        self.uri = uri
+        self.uri, self.poisons = uri, poison
         self.driver = driver or open_driver(uri)
         self.place = find_device(self.driver, uri.partition("://")[2], listed_by_iree())
         self.stream = stream_handle(stream, LEGACY_STREAM)
@@ -102,7 +110,9 @@ class CudaDevice:
         return self.attribute("MULTIPROCESSOR_COUNT") or UNKNOWN_MULTIPROCESSORS
 
     def allocate(self, nbytes: int) -> CudaBuffer:
-        """An uninitialised buffer of at least four bytes.
+        """An uninitialised buffer of at least four bytes; poisoned where the device was asked to.
+
+        Nothing is filled while a graph is captured.
 
         Raises:
             DeviceError: the device has not that much memory.
@@ -112,7 +122,11 @@ class CudaDevice:
             held = Allocation(self, size)
         except (DeviceError, OverflowError) as error:
             raise DeviceError(f"cannot allocate {nbytes} B on '{self.uri}': {error}") from None
-        return CudaBuffer(held.pointer, size, _Owned(held))
+        buffer = CudaBuffer(held.pointer, size, _Owned(held))
+        if self.poisons and not self.is_capturing(self.stream):
+            self.poison(buffer)
+            self.synchronize(self.stream)  # a call may name another stream
+        return buffer
 
     def adopt(self, array: np.ndarray) -> CudaBuffer:
         """Not here: this device has memory of its own.
@@ -122,14 +136,16 @@ class CudaDevice:
         """
         raise DeviceError(f"device '{self.uri}' does not share the host's memory")
 
-    def upload(self, array: np.ndarray, nbytes: int | None = None) -> CudaBuffer:
-        """A new buffer with a copy of a contiguous array, padded with zeros to ``nbytes``.
+    def upload(self, array: np.ndarray, nbytes: int | None = None, *, fill: int = 0) -> CudaBuffer:
+        """A new buffer with a copy of a contiguous array, padded to ``nbytes`` when larger.
+
+        ``fill`` is the byte of the padding.
 
         Raises:
             DeviceError: the device has not that much memory.
         """
         buffer = self.allocate(max(array.nbytes, nbytes or 0))
-        content = np.zeros(buffer.nbytes, np.uint8)
+        content = np.full(buffer.nbytes, _POISON_BYTE if self.poisons else fill, np.uint8)
         content[: array.nbytes] = array.reshape(-1).view(np.uint8)
         with self.current():
             address = content.ctypes.data
@@ -163,7 +179,9 @@ class CudaDevice:
     def poison(self, buffer: CudaBuffer) -> None:
         """Fill a buffer with 0xFF bytes, so that reading what nothing wrote shows."""
         with self.current():
-            self.driver.call("cuMemsetD8Async", buffer.pointer, 0xFF, buffer.nbytes, self.stream)
+            self.driver.call(
+                "cuMemsetD8Async", buffer.pointer, _POISON_BYTE, buffer.nbytes, self.stream
+            )
 
     def synchronize(self, stream: int) -> None:
         """Wait for a stream.

@@ -9,8 +9,8 @@ from dialects.errors import DeviceError
 from dialects.manifest import Record, Refusal
 
 from ..calls import Bind
+from ..family import KernelRef
 from ..filter import candidates
-from ..planner import KernelRef
 from .call import DirectCall, Workspaces
 from .code import CudaCode
 from .device import CudaDevice
