@@ -24,7 +24,7 @@ class ApplyDeclarations:
     """Put what the author declared on the device functions of each emitted module.
 
     ``module attributes {xpu.candidate = {limits = {min_resident = 2}, fast_math = true, ...}} {
-    ... func.func @gemm() { ... arith.addf %a, %b : f32 ... } }`` for ``cuda:sm_90a`` becomes
+    ... func.func @gemm() { ... arith.addf %a, %b : f32 ... } }`` for CUDA becomes
     ``... func.func @gemm() attributes {nvvm.minctasm = 2 : i32} { ... arith.addf %a, %b
     fastmath<fast> : f32 ... }``.
     """

@@ -20,8 +20,8 @@ from ..target import Target, parse_target
 class SelectTier:
     """Give each operand group the tier that its types and shapes have on the target.
 
-    ``xpu.tile_groups = [{multiplies = [{a = "f16", b = "f16", acc = "f32"}]}]`` on
-    ``cuda:sm_89`` gains ``xpu.groups = [{a = "f16", b = "f16", acc = "f32", tier = "native",
+    ``xpu.tile_groups = [{multiplies = [{a = "f16", b = "f16", acc = "f32"}]}]`` on a GPU
+    with matrix cores for it gains ``xpu.groups = [{a = "f16", b = "f16", acc = "f32", tier = "native",
     shape = [...], ...}]`` and on ``cpu`` the same with ``tier = "software"``. A group of several
     products is native only when all are.
     """
