@@ -21,9 +21,9 @@ class SelectTier:
     """Give each operand group the tier that its types and shapes have on the target.
 
     ``xpu.tile_groups = [{multiplies = [{a = "f16", b = "f16", acc = "f32"}]}]`` on a GPU
-    with matrix cores for it gains ``xpu.groups = [{a = "f16", b = "f16", acc = "f32", tier = "native",
-    shape = [...], ...}]`` and on ``cpu`` the same with ``tier = "software"``. A group of several
-    products is native only when all are.
+    with matrix cores for it gains ``xpu.groups = [{a = "f16", b = "f16", acc = "f32", tier =
+    "native", shape = [...], ...}]`` and on ``cpu`` the same with ``tier = "software"``. A group of
+    several products is native only when all are.
     """
 
     name: ClassVar[str] = "select-tier"
