@@ -126,8 +126,13 @@ def vulkan_device() -> str:
 
 @pytest.fixture(scope="session")
 def compile_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A compile cache of this run, so that a module is compiled once."""
-    return tmp_path_factory.mktemp("compile-cache")
+    """A compile cache of this run, so that a module is compiled once by all its processes."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    cache = folder / "compile-cache"
+    cache.mkdir(exist_ok=True)
+    return cache
 
 
 @pytest.fixture(scope="session")

@@ -37,7 +37,7 @@ DEVICES = {
     "": "is not",
     "fpga": "device 'fpga' is not",
     "cuda": "device 'cuda'",
-    "hip": "hip: no HIP library",
+    "hip": "hip",
     "local-task://9": "device 'local-task://9'",
     "vulkan://99999": "99999'",
     "vulkan://GPU-00000000": "GPU-00000000'",

@@ -21,7 +21,7 @@ from records import KERNEL, NATIVE_GROUP, RECORD
 from runtime.cli import main
 from runtime.filter import filter_candidates
 
-LARGE = Tile(m=128, n=128, k=96, thread_m=8, thread_n=8)  # stages 96 KiB in f32
+LARGE = Tile(m=128, n=128, k=48, thread_m=8, thread_n=8)  # 96 KiB in f32, of two buffers
 RENAMED = {"cuda": "sm_87", "rocm": "gfx1299"}
 
 
@@ -64,7 +64,7 @@ def test_a_member_of_more_than_64_kib_is_built_where_it_fits(
 ) -> None:
     """128x128 opts into what the driver grants; no table says so."""
     target = parse_target(str(FOLDER / f"{stem}.json"))
-    result = built(source(dense("f32"), LARGE, SMALL), target, compile_cache)
+    result = built(source(dense("f32"), LARGE, SMALL), target, compile_cache, body="software")
     large, _ = records(result)
     assert large.refused is None
     assert large.footprint.shared_bytes == 98304 > 65536
@@ -78,7 +78,7 @@ def test_the_same_member_is_pruned_before_compiling_where_it_does_not(
 ) -> None:
     """A record and no failure, since another member has code."""
     target = parse_target(str(FOLDER / "rocm-gfx1151.json"))
-    result = built(source(dense("f32"), LARGE, SMALL), target, compile_cache)
+    result = built(source(dense("f32"), LARGE, SMALL), target, compile_cache, body="software")
     large, small = records(result)
     assert large.refused is not None
     found = (large.refused.rule, large.refused.need, large.refused.limit)
@@ -90,7 +90,7 @@ def test_the_same_member_is_pruned_before_compiling_where_it_does_not(
 def test_code_for_one_part_is_judged_for_another(compile_cache: Path) -> None:
     """The filter of a part that was not built for: the pack is there, its limits decide."""
     target = parse_target(str(FOLDER / "cuda-h200.json"))
-    result = built(source(dense("f32"), LARGE, SMALL), target, compile_cache)
+    result = built(source(dense("f32"), LARGE, SMALL), target, compile_cache, body="software")
     (kernel,) = result.manifest.kernels
     at = Problem(dims=kernel.dims, sizes=(512, 4096, 4096))
     less = replace(fixture_facts("cuda-h200"), shared_bytes_per_block_optin=65536)
@@ -121,8 +121,8 @@ def test_one_pack_is_explained_for_every_part(
     assert main(command) == 1
     captured = capsys.readouterr()
     (member,) = json.loads(captured.out)["members"]
-    assert (member["rule"], member["need"], member["limit"]) == ("R3", 128, 64)
-    assert "shared 128 B > 64 B per block (R3)" in captured.err
+    assert (member["rule"], member["need"], member["limit"]) == ("R3", 256, 64)
+    assert "shared 256 B > 64 B per block (R3)" in captured.err
     assert main(command[:-1]) == 1
     table = capsys.readouterr().out
     assert [name in table for name in ("rule", "need", "limit")] == [True] * 3

@@ -143,7 +143,7 @@ def test_little_or_no_shared_memory(limit: int) -> None:
 def test_a_device_without_shared_memory_is_refused_before_compiling(compile_cache: Path) -> None:
     target = target_from_facts(DeviceFacts(backend="vulkan", shared_bytes_per_block=0))
     tile = Tile(m=16, n=16, k=16, thread_m=4, thread_n=4)
-    with pytest.raises(Exception, match=r"shared 2048 B > 0 B per block \(R3\)"):
+    with pytest.raises(Exception, match=r"shared 4096 B > 0 B per block \(R3\)"):
         built(source(None, tile), target, compile_cache)
 
 
@@ -151,10 +151,11 @@ def test_a_limit_that_a_table_has_too_high(compile_cache: Path) -> None:
     """163 KiB believed where the driver grants 99: 229376 B are refused, not launched."""
     facts = fixture_facts("cuda-rtx4090")
     assert facts.shared_limit == 101376
-    large = Tile(m=256, n=192, k=128, thread_m=16, thread_n=8)
+    large = Tile(m=256, n=192, k=64, thread_m=16, thread_n=8)
     small = Tile(m=4, n=4, k=4, thread_m=2, thread_n=2)
-    assert 4 * large.k * (large.m + large.n) == 229376
-    result = built(source(dense("f32"), large, small), target_from_facts(facts), compile_cache)
+    assert 2 * 4 * large.k * (large.m + large.n) == 229376
+    text, target = source(dense("f32"), large, small), target_from_facts(facts)
+    result = built(text, target, compile_cache, body="software")
     refused, fine = records(result)
     assert refused.refused == Refusal(
         rule="R3", need=229376, limit=101376, message="shared 229376 B > 101376 B per block (R3)"

@@ -104,7 +104,7 @@ LISTED = str(FOLDER / "vulkan-h200.json")
         ("cuda:sm_75", set()),
         ("rocm:gfx1100", {("f16", "f32"), ("f16", "f16"), ("bf16", "f32"), ("i8", "i32")}),
         ("rocm:gfx1030", set()),
-        ("rocm:gfx942", {("f16", "f32"), ("bf16", "f32"), ("i8", "i32")}),
+        ("rocm:gfx942", {("f16", "f32"), ("bf16", "f32"), ("i8", "i32"), ("f32", "f32")}),
         ("vulkan", set()),
         ("cpu:x86-64-v4", set()),
     ],

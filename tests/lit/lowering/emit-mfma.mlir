@@ -7,7 +7,7 @@
 // A wave of 64 takes the largest instruction that divides its part of the tile.
 // CDNA3:       #translation = {{.*}} workgroup_size = [128, 1, 1] subgroup_size = 64
 // CDNA3-LABEL: module @gemm__64x32x32_w2x1__mfma attributes
-// CDNA3-SAME:    needs = {alignment = {K = 16 : i64, N = 16 : i64, a.0 = 16 : i64, b.0 = 16 : i64}, features = [], wave_width = 64 : i64}
+// CDNA3-SAME:    needs = {alignment = {K = 16 : i64, N = 16 : i64, a.0 = 16 : i64, b.0 = 16 : i64}, {{.*}}features = [], {{.*}}wave_width = 64 : i64
 // CDNA3:         memref.alloc() : memref<6144xi8, #gpu.address_space<workgroup>>
 // CDNA3:         memref.alloc() : memref<3072xi8, #gpu.address_space<workgroup>>
 // CDNA3:         scf.for
@@ -17,7 +17,7 @@
 // CDNA3:         vector.extract {{.*}} : i32 from vector<16xi32>
 
 // NARROW-LABEL: module @gemm__64x32x32_w2x1__mfma_narrow attributes
-// NARROW-SAME:    needs = {features = [], wave_width = 64 : i64}
+// NARROW-SAME:    needs = {{[{].*}}features = [], {{.*}}wave_width = 64 : i64
 // NARROW:         amdgpu.mfma 32x32x16
 
 // Twice as deep.

@@ -8,7 +8,7 @@
 // the way: two rows of k at a time, so that every lane has some, and k is innermost there too.
 // RDNA3:       #translation = {{.*}} workgroup_size = [64, 1, 1] subgroup_size = 32
 // RDNA3-LABEL: module @gemm__32x32x32_w2x1__wmma attributes
-// RDNA3-SAME:    needs = {alignment = {K = 8 : i64, N = 8 : i64, a.0 = 8 : i64, b.0 = 8 : i64}, features = [], wave_width = 32 : i64}
+// RDNA3-SAME:    needs = {alignment = {K = 8 : i64, N = 8 : i64, a.0 = 8 : i64, b.0 = 8 : i64}, {{.*}}features = [], {{.*}}wave_width = 32 : i64
 // RDNA3:         memref<?xvector<4xi32>, #hal.descriptor_type<storage_buffer>>
 // RDNA3-COUNT-2: memref.alloc() : memref<2560xf16, #gpu.address_space<workgroup>>
 // RDNA3:         vector.store {{.*}} alignment = 16 : {{.*}} vector<8xf16>
@@ -26,7 +26,7 @@
 
 // Element by element: nothing to align, and lanes of a wave side by side along N still.
 // NARROW-LABEL: module @gemm__32x32x32_w2x1__wmma_narrow attributes
-// NARROW-SAME:    needs = {features = [], wave_width = 32 : i64}
+// NARROW-SAME:    needs = {{[{].*}}features = [], {{.*}}wave_width = 32 : i64
 // NARROW:         memref<?xf16, #hal.descriptor_type<storage_buffer>>
 // NARROW:         memref.store {{.*}} #gpu.address_space<workgroup>
 // NARROW:         amdgpu.wmma
