@@ -175,11 +175,11 @@ def test_duplicates_are_built_once(compile_cache: Path) -> None:
     assert [r.name for r in made] == ["16x16x16_t4x4/software"]
 
 
-def test_the_cap_counts_distinct_entries() -> None:
+def test_the_cap_counts_distinct_entries(tmp_path: Path) -> None:
     tiles = [Tile(m=16, n=16, k=2 * i + 2, thread_m=4, thread_n=4) for i in range(9)]
     text = re.sub(r"xpu\.instantiate_max = \d+( : i64)?, ", "", source(None, *tiles, TILE))
     with pytest.raises(DeclarationError, match="instantiates 9 members > 8"):
-        built(text, "vulkan", Path("unused"))
+        built(text, "vulkan", tmp_path)
 
 
 @pytest.mark.parametrize("backends", [(), ("cpu",)])
@@ -221,10 +221,10 @@ def test_a_deadline_is_a_gate(tmp_path: Path) -> None:
     ] * 2
 
 
-def test_held_members_must_exist() -> None:
+def test_held_members_must_exist(tmp_path: Path) -> None:
     held = Hold(cause="spills", tracked="x", members=("64x64x64",))
     with pytest.raises(DeclarationError, match=r"xpu\.spills\.members: '64x64x64' is not one of"):
-        built(source(holds=(held,)), "vulkan", Path("unused"))
+        built(source(holds=(held,)), "vulkan", tmp_path)
 
 
 # LLVM's guide to the AMDGPU back end, "occupancy": registers of a SIMD by ISA and wave
