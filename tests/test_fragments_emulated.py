@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from coop_kernels import Coop, coop_text
+from emulated_ir import read_program
+from emulated_launch import Case, check
 from facts_files import FOLDER
 from lowering.build import BuildOptions, lower
 from lowering.target import parse_target
-
-emulated: Any = pytest.importorskip("emulated_launch", reason="needs the emulator of kernels")
-emulated_ir: Any = pytest.importorskip("emulated_ir")
 
 LISTED = str(FOLDER / "vulkan-h200.json")
 SAMPLE = (FOLDER.parent.parent.parent / "samples" / "06_coop_matrix.mlir").read_text()
@@ -27,14 +25,14 @@ BYTES = Coop(type="i8", accumulator="i32")
 TURNED = Coop(transposed_b=True, accumulate=True, between=HALVED, waves_n=2)
 
 
-def cases(text: str, target: str) -> list[Any]:
+def cases(text: str, target: str) -> list[Case]:
     """Every candidate of a source for a target, ready to be emulated."""
     resolved = parse_target(target)
     candidates, _ = lower(text, "test.mlir", resolved, BuildOptions())
     return [
-        emulated.Case(
+        Case(
             contraction=c.info.contraction,
-            program=emulated_ir.read_program(c.text),
+            program=read_program(c.text),
             launch=c.info.launch,
             needs=c.info.needs,
             wave=c.info.needs.wave_width or resolved.wave,
@@ -67,7 +65,7 @@ def test_a_launch_is_exact(target: str, coop: Coop, native: bool) -> None:
     found = cases(coop_text(coop), target)
     assert len(found) == 1 + native
     for number, case in enumerate(found):
-        products = [emulated.check(case, sizes, slack=3) for sizes in ((16, 16, 32), (19, 21, 9))]
+        products = [check(case, sizes, slack=3) for sizes in ((16, 16, 32), (19, 21, 9))]
         assert all(bool(p) == (native and number == 0) for p in products)
 
 
@@ -78,4 +76,4 @@ def test_the_sample_is_exact_on_every_back_end(target: str) -> None:
     same = "scf.for %at = %c0 to %c256 step %lanes {\n%e = arith.addi %at, %lane : index"
     assert own in SAMPLE
     for case in cases(SAMPLE.replace(own, same), target):
-        emulated.check(case, (17, 18, 19))
+        check(case, (17, 18, 19))
