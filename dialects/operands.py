@@ -115,6 +115,12 @@ class Contraction:
         further = (replace(alone, a=p.a, b=p.b, accumulator=p.accumulator) for p in self.more)
         return (alone, *further)
 
+    def indexing_map(self, operand: Operand) -> str:
+        """An operand's map from the loops, which are the sizes in order, as MLIR spells it."""
+        loops = ", ".join(f"d{i}" for i in range(len(self.dims)))
+        axes = ", ".join(f"d{self.dims.index(d)}" for d in operand.dims)
+        return f"affine_map<({loops}) -> ({axes})>"
+
     @property
     def signature(self) -> str:
         """The types that decide a tier: ``f16*f16->f32``."""

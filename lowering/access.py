@@ -122,12 +122,13 @@ def _bindings(emitted: mlir.Operation) -> dict[Binding, set[Use]]:
 def _followed(start: mlir.Value) -> set[Use]:
     """What becomes of a buffer or an address."""
     uses: set[Use] = set()
-    pending, seen = [start], []
+    pending = [start]
+    seen: set[mlir.Value] = set()
     while pending:
         value = pending.pop()
         if value in seen:
             continue
-        seen.append(value)
+        seen.add(value)
         for use in value.uses:
             op = use.owner.operation
             said = _use(op, use.operand_number)

@@ -12,6 +12,7 @@ on every tier: any sizes are legal. Plain ``memref.load`` and ``memref.store`` a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from dialects.errors import UnsupportedError
 from dialects.manifest import Mode
@@ -39,12 +40,12 @@ class CoopSource:
     tiles: Tiles
     wave: int | None  # the width that the kernel's indexing assumes
 
-    @property
+    @cached_property
     def buffers(self) -> dict[mlir.Value, Operand]:
         """The operand that each memref argument is."""
         return dict(zip(self._arguments, self.contraction.operands, strict=False))
 
-    @property
+    @cached_property
     def sizes(self) -> dict[mlir.Value, str]:
         """The name of the size that each index argument is."""
         first = len(self.contraction.operands)

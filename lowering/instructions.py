@@ -128,13 +128,18 @@ def waves_by_registers(isa: str, wave: int, registers: int) -> int | None:
     return total // (-(-registers // unit) * unit) if registers else None
 
 
+def coop_matrix_name(m: int, n: int, k: int) -> str:
+    """What notes and manifests call a cooperative-matrix config, which has no mnemonic."""
+    return f"coop_matrix_{m}x{n}x{k}"
+
+
 def native_instruction(target: Target, a: str, b: str, acc: str) -> Instruction | None:
     """The first instruction of the target for exactly these types, or None."""
     if target.backend == "vulkan":
         for row in target.facts.native_matrix_configs or ():
             if (row.a, row.b, _signless(row.acc)) == (a, b, _signless(acc)):
                 shape = (row.m, row.n, row.k)
-                name = f"coop_matrix_{row.m}x{row.n}x{row.k}"
+                name = coop_matrix_name(*shape)
                 return Instruction(
                     name=name, shape=shape, types=(a, b, acc), family="spirv", since=0
                 )
@@ -197,7 +202,6 @@ def _instruction(target: Target, multiply: MultiplyAdd) -> tuple[str, tuple[int,
 def _exact(target: Target, multiply: MultiplyAdd) -> tuple[str, tuple[int, ...]] | str | None:
     shape = multiply.shape
     assert shape is not None
-    size = "x".join(map(str, shape))
     if target.backend == "vulkan":
         if target.facts.wave_widths is None:
             return "matrix instructions need a known wave width, use a facts file or a device"
@@ -208,7 +212,7 @@ def _exact(target: Target, multiply: MultiplyAdd) -> tuple[str, tuple[int, ...]]
             and r.scope == "subgroup"
             for r in target.facts.native_matrix_configs or ()
         )
-        return (f"coop_matrix_{size}", shape) if listed else None
+        return (coop_matrix_name(*shape), shape) if listed else None
     if target.backend == "rocm":
         types = (multiply.a, multiply.b, multiply.acc)
         fitting = (i for i in INSTRUCTIONS if i.types == types and i.shape == shape)

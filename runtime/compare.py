@@ -52,14 +52,12 @@ def interleave(arms: Mapping[str, Arm]) -> dict[str, Timing]:
         warm[name], counts[name] = (max(1, round(s / once)) for s in (WARM_S, BRACKET_S))
         estimate += once * (warm[name] + counts[name])
     rounds = max(LEAST_ROUNDS, min(MOST_ROUNDS, int(TOTAL_S / max(estimate, 1e-6))))
-    samples: dict[str, list[float]] = {name: [] for name in arms}
-    names = list(arms)
-    for turn in range(rounds):
-        shift = turn % len(names)
-        for name in names[shift:] + names[:shift]:
-            arms[name](warm[name])
-            samples[name].append(arms[name](counts[name]) / counts[name] * 1e6)
-    return {name: timing_of(values) for name, values in samples.items()}
+
+    def sample(name: str) -> float:
+        arms[name](warm[name])
+        return arms[name](counts[name]) / counts[name] * 1e6
+
+    return _rotated(list(arms), rounds, sample)
 
 
 def interleave_readings(
@@ -76,11 +74,16 @@ def interleave_readings(
         readings[name]()
     spent = max(clock() - start, 1e-6)
     rounds = max(LEAST_ROUNDS, min(MOST_ROUNDS, int(TOTAL_S / spent)))
+    return _rotated(names, rounds, lambda name: readings[name]())
+
+
+def _rotated(names: list[str], rounds: int, sample: Callable[[str], float]) -> dict[str, Timing]:
+    """A sample of each a round, microseconds; a round starts one further on than the last."""
     samples: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(rounds):
         shift = turn % len(names)
         for name in names[shift:] + names[:shift]:
-            samples[name].append(readings[name]())
+            samples[name].append(sample(name))
     return {name: timing_of(values) for name, values in samples.items()}
 
 

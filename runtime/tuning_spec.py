@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dialects.manifest import KernelEntry, Record
-from dialects.operands import Contraction, Operand
+from dialects.operands import Contraction
 from dialects.types import element_type
 
 from .entries import Entry
@@ -116,7 +116,7 @@ def _module(rows: Sequence[SpecRow]) -> str:
 
 def _matcher(name: str, row: SpecRow) -> str:
     c = row.contraction
-    maps = ", ".join(_map(c, o) for o in (c.a, c.b, c.c))
+    maps = ", ".join(c.indexing_map(o) for o in (c.a, c.b, c.c))
     types = (
         f"lhs_type = {_type(c.a.type)}, rhs_type = {_type(c.b.type)}, "
         f"output_type = {_type(c.c.type)}"
@@ -144,9 +144,3 @@ def _matcher(name: str, row: SpecRow) -> str:
 
 def _type(name: str) -> str:
     return element_type(name).mlir
-
-
-def _map(contraction: Contraction, operand: Operand) -> str:
-    loops = contraction.dims
-    names = ", ".join(f"d{i}" for i in range(len(loops)))
-    return f"affine_map<({names}) -> ({', '.join(f'd{loops.index(d)}' for d in operand.dims)})>"

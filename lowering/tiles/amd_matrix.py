@@ -7,13 +7,13 @@ from typing import ClassVar
 
 from dialects.manifest import Footprint, Needs
 from dialects.member import Tile
-from dialects.operands import Contraction, OperandGroup, Tier
+from dialects.operands import Contraction, Tier
 
 from ..instructions import Instruction, native_instructions
 from ..target import Target
 from .amd_fragments import fragment_of
 from .amd_kernel import AmdKernel, amd_shared_bytes
-from .body import Emitted, refused_types
+from .body import Emitted, contraction_group, refused_types
 from .gemm_launch import gemm_executable, gemm_host, gemm_launch, gemm_layout
 from .staged_gemm import WIDE_BYTES, MatrixShape, copied_alignment, too_much_text
 
@@ -83,14 +83,11 @@ class AmdMatrixBody:
                 wave_width=self.wave,
             ),
             groups=(
-                OperandGroup(
-                    a=contraction.a.type,
-                    b=contraction.b.type,
-                    acc=contraction.accumulator,
-                    shape=instruction.shape,
-                    tier="native",
+                contraction_group(
+                    contraction,
+                    f"the target lists {instruction.name}",
                     instruction=instruction.name,
-                    reason=f"the target lists {instruction.name}",
+                    shape=instruction.shape,
                 ),
             ),
         )

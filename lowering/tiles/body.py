@@ -53,6 +53,25 @@ class TileBody(Protocol):
         ...
 
 
+def contraction_group(
+    contraction: Contraction,
+    reason: str,
+    *,
+    instruction: str | None = None,
+    shape: tuple[int, ...] | None = None,
+) -> OperandGroup:
+    """The one operand group of a contraction: native with an instruction, else software."""
+    return OperandGroup(
+        a=contraction.a.type,
+        b=contraction.b.type,
+        acc=contraction.accumulator,
+        shape=shape,
+        tier="software" if instruction is None else "native",
+        instruction=instruction,
+        reason=reason,
+    )
+
+
 def refused_sources(
     contraction: Contraction, body: str, sources: tuple[str, ...] = ()
 ) -> str | None:

@@ -14,10 +14,11 @@ from typing import ClassVar
 from dialects.facts import MatrixConfig
 from dialects.manifest import Footprint, Needs
 from dialects.member import Tile
-from dialects.operands import Contraction, OperandGroup, Tier
+from dialects.operands import Contraction, Tier
 
+from ..instructions import coop_matrix_name
 from ..target import Target
-from .body import Emitted, refused_types
+from .body import Emitted, contraction_group, refused_types
 from .coop_kernel import CoopKernel, coop_shared_bytes
 from .gemm_launch import gemm_executable, gemm_host, gemm_launch, gemm_layout
 from .software import storage_needs
@@ -88,14 +89,11 @@ class CoopMatrixBody:
                 wave_width=target.wave,
             ),
             groups=(
-                OperandGroup(
-                    a=contraction.a.type,
-                    b=contraction.b.type,
-                    acc=contraction.accumulator,
+                contraction_group(
+                    contraction,
+                    "the driver lists this config",
+                    instruction=coop_matrix_name(config.m, config.n, config.k),
                     shape=(config.m, config.n, config.k),
-                    tier="native",
-                    instruction=f"coop_matrix_{config.m}x{config.n}x{config.k}",
-                    reason="the driver lists this config",
                 ),
             ),
         )

@@ -17,7 +17,7 @@ from dialects.operands import Contraction, Tier
 from dialects.types import element_type
 
 from ..target import Target
-from .body import Emitted, refused_types
+from .body import Emitted, contraction_group, refused_types
 from .cpu_kernels import Multiply, Panels
 from .cpu_pack import PanelCopy
 from .epilogue import compute_type
@@ -30,7 +30,6 @@ from .interface import (
 )
 from .kernel_text import KernelText
 from .operand_source import DECODED
-from .software import software_group
 
 MAX_ACCUMULATORS = 1024  # elements of one register tile
 
@@ -76,7 +75,7 @@ class CpuMmt4dBody:
             prepared=Prepared(operand=contraction.b.name, bytes=f"{element} * max({packed_b}, 1)"),
             needs=Needs(features=target.needs),
             footprint=Footprint(),
-            groups=(software_group(contraction, "no matrix instruction on this backend"),),
+            groups=(contraction_group(contraction, "no matrix instruction on this backend"),),
         )
 
 

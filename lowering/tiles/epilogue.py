@@ -46,11 +46,14 @@ def _conversion(have: ElementType, want: ElementType) -> str:
 
 
 def compute_type(contraction: Contraction) -> str:
-    """The type that products are summed in: narrow floats sum in f32 and are narrowed once."""
-    accumulator = element_type(contraction.accumulator)
-    if accumulator.kind == "float" and accumulator.bits < 32:
-        return "f32"
-    return accumulator.name
+    """The type that products are summed in, see :func:`sum_type`."""
+    return sum_type(contraction.accumulator)
+
+
+def sum_type(accumulator: str) -> str:
+    """Narrow floats are summed in f32 and narrowed once."""
+    element = element_type(accumulator)
+    return "f32" if element.kind == "float" and element.bits < 32 else element.name
 
 
 def apply_epilogue(

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dialects.types import element_type
-
 from ..ir import mlir
 from ..matrix_tiles import (
     COMPUTE,
@@ -21,7 +19,7 @@ from ..matrix_tiles import (
     elementwise_kind,
     tile_type,
 )
-from .epilogue import convert
+from .epilogue import convert, sum_type
 from .fragment_share import Slot
 from .interface import storage_type
 from .kernel_text import Index, KernelText
@@ -97,7 +95,7 @@ class SoftwareTiles:
         kernel, ir = self.kernel, self.kernel.ir
         a, b, c = op.operands
         left, right, acc = tile_type(a), tile_type(b), tile_type(c)
-        wide = _sum_type(acc.element)
+        wide = sum_type(acc.element)
         slots = [self._put(value) for value in (a, b)]
         kernel.barrier()
         start = [convert(ir, v, acc.element, wide) for v in kernel.names[c]]
@@ -148,9 +146,3 @@ def elementwise(ir: KernelText, kind: str, values: tuple[str, ...], have: str, w
     if kind == "negates":
         return ir.value(f"arith.subi {ir.constant(0, have)}, {values[0]} : {have}")
     return ir.value(f"arith.extf {values[0]} : {have} to {want}")
-
-
-def _sum_type(accumulator: str) -> str:
-    """Narrow floats are summed in f32 and narrowed once a product."""
-    element = element_type(accumulator)
-    return "f32" if element.kind == "float" and element.bits < 32 else accumulator

@@ -23,7 +23,8 @@ from .body import Emitted
 from .fragment_kernel import FragmentKernel
 from .fragment_share import aligned_bytes, slot_bytes
 from .gemm_launch import gemm_executable, gemm_host, gemm_launch, gemm_layout
-from .software import MAX_UNROLLED, storage_needs
+from .kernel_text import MAX_UNROLLED
+from .software import storage_needs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,15 +78,17 @@ class FragmentsBody:
             )
 
         first = written({})
-        first.text()  # only to learn how much room tiles need
+        body = first.text()
         sizes = first.slots.needed
+        if sizes:  # written again, now that it is known how much room tiles need
+            body = written(sizes).text()
         native = any(g.tier == "native" for g in groups)
         code = gemm_executable(
             contraction,
             tile,
             layout=layout,
             block=(waves * wave, 1, 1),
-            body=written(sizes).text(),
+            body=body,
             wave=wave if native or source.wave is not None else None,
             attributes=", nvvm.minctasm = 1 : i32" if target.backend == "cuda" else "",
         )

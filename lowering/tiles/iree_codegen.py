@@ -18,12 +18,12 @@ from dialects.operands import Contraction, Operand, Tier
 from dialects.types import element_type
 
 from ..target import Target
-from .body import Emitted, refused_types
+from .body import Emitted, contraction_group, refused_types
 from .epilogue import convert
 from .host_entry import HostFunction
 from .interface import constant_names, storage_type
 from .kernel_text import KernelText
-from .software import software_group, storage_needs
+from .software import storage_needs
 
 MOST_VECTOR = 1024  # elements of one lane's or call's tile: the back end unrolls all of them
 MOST_CPU_K = 64
@@ -77,7 +77,9 @@ class IreeCodegenBody:
             prepared=None,
             needs=Needs(features=features, contiguous=True),
             footprint=Footprint(),
-            groups=(software_group(contraction, "the compiler's own kernel, asked for by name"),),
+            groups=(
+                contraction_group(contraction, "the compiler's own kernel, asked for by name"),
+            ),
             compilation_info=info,
         )
 
@@ -122,7 +124,7 @@ def _host(kernel: str, contraction: Contraction, info: str) -> str:
     empty = ir.value(f"tensor.empty({sizes}) : {shape}")
     zero = ir.constant(0, element)
     start = ir.value(f"linalg.fill ins({zero} : {element}) outs({empty} : {shape}) -> {shape}")
-    maps = ", ".join(_map(contraction, o) for o in (contraction.a, contraction.b, c))
+    maps = ", ".join(contraction.indexing_map(o) for o in (contraction.a, contraction.b, c))
     kinds = ["parallel"] * (len(contraction.dims) - 1) + ["reduction"]
     iterators = ", ".join(f'"{k}"' for k in kinds)
     types = ", ".join(_tensor(o) for o in (contraction.a, contraction.b))
@@ -153,9 +155,3 @@ def _multiply(ir: KernelText, contraction: Contraction) -> None:
 
 def _tensor(operand: Operand) -> str:
     return f"tensor<{'?x' * len(operand.dims)}{storage_type(operand.type)}>"
-
-
-def _map(contraction: Contraction, operand: Operand) -> str:
-    loops = contraction.dims
-    names = ", ".join(f"d{i}" for i in range(len(loops)))
-    return f"affine_map<({names}) -> ({', '.join(f'd{loops.index(d)}' for d in operand.dims)})>"

@@ -42,56 +42,58 @@ class KernelText:
             self._constants[key] = f"%c{len(self._constants)}"
         return self._constants[key]
 
-    def index(self, value: Index) -> str:
-        """The SSA name of an index."""
-        return self.constant(value, "index") if isinstance(value, int) else value
+    def index(self, value: Index, type_: str = "index") -> str:
+        """The SSA name of an index, or of another integer type."""
+        return self.constant(value, type_) if isinstance(value, int) else value
 
-    def _arith(self, op: str, a: Index, b: Index, fold: Callable[[int, int], int]) -> Index:
+    def _arith(
+        self, op: str, a: Index, b: Index, fold: Callable[[int, int], int], type_: str
+    ) -> Index:
         if isinstance(a, int) and isinstance(b, int):
             return fold(a, b)
-        return self.value(f"arith.{op} {self.index(a)}, {self.index(b)} : index")
+        return self.value(f"arith.{op} {self.index(a, type_)}, {self.index(b, type_)} : {type_}")
 
-    def add(self, a: Index, b: Index) -> Index:
+    def add(self, a: Index, b: Index, type_: str = "index") -> Index:
         """a + b."""
         if a == 0 or b == 0:
             return b if a == 0 else a
-        return self._arith("addi", a, b, lambda x, y: x + y)
+        return self._arith("addi", a, b, lambda x, y: x + y, type_)
 
-    def sub(self, a: Index, b: Index) -> Index:
+    def sub(self, a: Index, b: Index, type_: str = "index") -> Index:
         """a - b."""
-        return a if b == 0 else self._arith("subi", a, b, lambda x, y: x - y)
+        return a if b == 0 else self._arith("subi", a, b, lambda x, y: x - y, type_)
 
-    def mul(self, a: Index, b: Index) -> Index:
+    def mul(self, a: Index, b: Index, type_: str = "index") -> Index:
         """a * b."""
         if a == 1 or b == 1:
             return b if a == 1 else a
-        return self._arith("muli", a, b, lambda x, y: x * y)
+        return self._arith("muli", a, b, lambda x, y: x * y, type_)
 
-    def div(self, a: Index, b: Index) -> Index:
+    def div(self, a: Index, b: Index, type_: str = "index") -> Index:
         """a // b of unsigned values."""
-        return a if b == 1 else self._arith("divui", a, b, lambda x, y: x // y)
+        return a if b == 1 else self._arith("divui", a, b, lambda x, y: x // y, type_)
 
     def ceildiv(self, a: Index, b: Index) -> Index:
         """a / b of unsigned values, rounded up."""
-        return a if b == 1 else self._arith("ceildivui", a, b, lambda x, y: -(-x // y))
+        return a if b == 1 else self._arith("ceildivui", a, b, lambda x, y: -(-x // y), "index")
 
-    def rem(self, a: Index, b: Index) -> Index:
+    def rem(self, a: Index, b: Index, type_: str = "index") -> Index:
         """a mod b of unsigned values."""
-        return 0 if b == 1 else self._arith("remui", a, b, lambda x, y: x % y)
+        return 0 if b == 1 else self._arith("remui", a, b, lambda x, y: x % y, type_)
 
-    def xor(self, a: Index, b: Index) -> Index:
+    def xor(self, a: Index, b: Index, type_: str = "index") -> Index:
         """a ^ b."""
         if a == 0 or b == 0:
             return b if a == 0 else a
-        return self._arith("xori", a, b, lambda x, y: x ^ y)
+        return self._arith("xori", a, b, lambda x, y: x ^ y, type_)
 
-    def least(self, a: Index, b: Index) -> Index:
+    def least(self, a: Index, b: Index, type_: str = "index") -> Index:
         """min(a, b) of unsigned values."""
-        return self._arith("minui", a, b, min)
+        return self._arith("minui", a, b, min, type_)
 
     def greatest(self, a: Index, b: Index) -> Index:
         """max(a, b) of unsigned values."""
-        return self._arith("maxui", a, b, max)
+        return self._arith("maxui", a, b, max, "index")
 
     def less(self, a: Index, b: Index) -> str:
         """a < b of unsigned values, an i1."""

@@ -110,7 +110,7 @@ def multiply_async(loop: Loop[AsyncCopy]) -> list[str]:
         return [*sums, *_flat((a, b)), *moved, ir.word(k_next), read, loop.next_slot(fill)]
 
     loop_sums, multiplier = len(sums), Multiplier(ir, shape)
-    result = ir.typed_loop(loop.tiles, initial, k_tile)
+    result = ir.loop_w(0, loop.tiles, 1, initial, k_tile)
     ir.asm("cp.async.wait_group 0;")  # the last ones have filled stages that nothing reads
     return result[:loop_sums]
 
@@ -149,7 +149,7 @@ def multiply_through_registers(loop: Loop[RegisterCopy]) -> list[str]:
         moved, k_next = _advance(loop, [a_source, b_source], k_left)
         return [*sums, *moved, ir.word(k_next), other]
 
-    return ir.typed_loop(loop.tiles, initial, k_tile)[: len(sums)]
+    return ir.loop_w(0, loop.tiles, 1, initial, k_tile)[: len(sums)]
 
 
 class _Issue:

@@ -18,13 +18,13 @@ from dialects.types import element_type
 
 from ..instructions import native_instruction
 from ..target import Target
-from .body import Emitted, refused_types
-from .coop_matrix import copied_alignment
+from .body import Emitted, contraction_group, refused_types
 from .gemm_launch import gemm_executable, gemm_host, gemm_launch, gemm_layout
+from .kernel_text import MAX_UNROLLED
 from .mma_epilogue import STORED_BYTES
 from .mma_kernel import MmaKernel
 from .mma_shape import CHUNK, MMA_TYPES, WAVE, MmaShape, staged_rows
-from .software import MAX_UNROLLED
+from .staged_gemm import copied_alignment
 
 MOST_THREADS = 1024
 HELD = 224  # sums and fragments of a lane: the rest of 255 registers holds addresses and counters
@@ -164,15 +164,11 @@ def _two_stages(name: str, tile: Tile) -> str | None:
 
 def _group(contraction: Contraction, shape: MmaShape) -> OperandGroup:
     """Narrow float accumulators are summed in f32, so the instruction is the one for f32."""
-    c = contraction
-    wide = shape.accumulator != c.accumulator
-    return OperandGroup(
-        a=c.a.type,
-        b=c.b.type,
-        acc=c.accumulator,
-        shape=(16, 8, shape.depth),
-        tier="native",
+    wide = shape.accumulator != contraction.accumulator
+    rounded = f", rounded to {contraction.accumulator} once" if wide else ""
+    return contraction_group(
+        contraction,
+        f"the target lists {shape.name}{rounded}",
         instruction=shape.name,
-        reason=f"the target lists {shape.name}"
-        + (f", rounded to {c.accumulator} once" if wide else ""),
+        shape=(16, 8, shape.depth),
     )

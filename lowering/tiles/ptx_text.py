@@ -29,32 +29,23 @@ class PtxText(KernelText):
 
     def word(self, value: Word) -> str:
         """The SSA name of a 32-bit word."""
-        return self.constant(value, "i32") if isinstance(value, int) else value
-
-    def _word(self, op: str, a: Word, b: Word, fold: Callable[[int, int], int]) -> Word:
-        if isinstance(a, int) and isinstance(b, int):
-            return fold(a, b)
-        return self.value(f"arith.{op} {self.word(a)}, {self.word(b)} : i32")
+        return self.index(value, "i32")
 
     def add_w(self, a: Word, b: Word) -> Word:
         """a + b."""
-        if a == 0 or b == 0:
-            return b if a == 0 else a
-        return self._word("addi", a, b, lambda x, y: x + y)
+        return self.add(a, b, "i32")
 
     def sub_w(self, a: Word, b: Word) -> Word:
         """a - b."""
-        return a if b == 0 else self._word("subi", a, b, lambda x, y: x - y)
+        return self.sub(a, b, "i32")
 
     def mul_w(self, a: Word, b: Word) -> Word:
         """a * b."""
-        if a == 1 or b == 1:
-            return b if a == 1 else a
-        return self._word("muli", a, b, lambda x, y: x * y)
+        return self.mul(a, b, "i32")
 
     def div_w(self, a: Word, b: Word) -> Word:
         """a // b of unsigned words."""
-        return a if b == 1 else self._word("divui", a, b, lambda x, y: x // y)
+        return self.div(a, b, "i32")
 
     def ceildiv_w(self, a: Word, b: int) -> Word:
         """a / b of unsigned words, rounded up; a + b stays below 2^32."""
@@ -62,23 +53,23 @@ class PtxText(KernelText):
 
     def rem_w(self, a: Word, b: Word) -> Word:
         """a mod b of unsigned words."""
-        return 0 if b == 1 else self._word("remui", a, b, lambda x, y: x % y)
+        return self.rem(a, b, "i32")
 
     def and_w(self, a: Word, b: Word) -> Word:
         """Bitwise and."""
-        return self._word("andi", a, b, lambda x, y: x & y)
+        return self._arith("andi", a, b, lambda x, y: x & y, "i32")
 
     def xor_w(self, a: Word, b: Word) -> Word:
         """Bitwise exclusive or."""
-        return a if b == 0 else self._word("xori", a, b, lambda x, y: x ^ y)
+        return self.xor(a, b, "i32")
 
     def shl_w(self, a: Word, bits: int) -> Word:
         """a shifted left."""
-        return a if bits == 0 else self._word("shli", a, bits, lambda x, y: x << y)
+        return a if bits == 0 else self._arith("shli", a, bits, lambda x, y: x << y, "i32")
 
     def shr_w(self, a: Word, bits: int) -> Word:
         """a shifted right, unsigned."""
-        return a if bits == 0 else self._word("shrui", a, bits, lambda x, y: x >> y)
+        return a if bits == 0 else self._arith("shrui", a, bits, lambda x, y: x >> y, "i32")
 
     def bit_w(self, a: Word, bit: int) -> Word:
         """One bit of a word, 0 or 1."""
@@ -86,7 +77,7 @@ class PtxText(KernelText):
 
     def least_w(self, a: Word, b: Word) -> Word:
         """min(a, b) of unsigned words."""
-        return self._word("minui", a, b, min)
+        return self.least(a, b, "i32")
 
     def compare_w(self, predicate: str, a: Word, b: Word) -> str:
         """An i1; ``predicate`` is one of arith.cmpi."""
@@ -128,17 +119,11 @@ class PtxText(KernelText):
 
     def add_d(self, a: str, b: str | int) -> str:
         """a + b of 64-bit words, addresses among them."""
-        if b == 0:
-            return a
-        other = self.constant(b, "i64") if isinstance(b, int) else b
-        return self.value(f"arith.addi {a}, {other} : i64")
+        return a if b == 0 else self.value(f"arith.addi {a}, {self.index(b, 'i64')} : i64")
 
     def mul_d(self, a: str, b: str | int) -> str:
         """a * b of 64-bit words."""
-        if b == 1:
-            return a
-        other = self.constant(b, "i64") if isinstance(b, int) else b
-        return self.value(f"arith.muli {a}, {other} : i64")
+        return a if b == 1 else self.value(f"arith.muli {a}, {self.index(b, 'i64')} : i64")
 
     def address_of(self, memref: str, type_: str, integer: str) -> str:
         """The address of a memref's first element as i64 (global) or i32 (workgroup memory)."""
@@ -231,43 +216,15 @@ class PtxText(KernelText):
 
     def long(self, op: str, a: str, b: str | int) -> str:
         """An ``arith`` operation on i64; a Python integer becomes a constant."""
-        other = self.constant(b, "i64") if isinstance(b, int) else b
-        return self.value(f"arith.{op} {a}, {other} : i64")
+        return self.value(f"arith.{op} {a}, {self.index(b, 'i64')} : i64")
 
     def to_index(self, word: Word) -> str:
         """An unsigned word as an index."""
         return self.value(f"arith.index_castui {self.word(word)} : i32 to index")
 
-    def typed_loop(
-        self,
-        count: Word,
-        initial: Sequence[tuple[str, str]],
-        body: Callable[[str, list[str]], Sequence[str]],
-    ) -> list[str]:
-        """``scf.for`` over 0 to ``count``, an i32, that carries (SSA name, type) pairs.
-
-        ``body`` maps the carried values to the next ones.
-        """
-        variable, result = self.name("i"), self.name("r")
-        carried = [self.name("a") for _ in initial]
-        pairs = ", ".join(f"{c} = {n}" for c, (n, _) in zip(carried, initial, strict=True))
-        types = ", ".join(t for _, t in initial)
-        bounds = f"{self.word(0)} to {self.word(count)} step {self.word(1)}"
-        head = f"{result}:{len(initial)} = scf.for {variable} = {bounds}"
-        with self.block(f"{head} iter_args({pairs}) -> ({types}) : i32 {{"):
-            self.emit(f"scf.yield {', '.join(body(variable, carried))} : {types}")
-        return [f"{result}#{i}" for i in range(len(initial))]
-
     def fields(self, struct: str, type_: str, count: int) -> list[str]:
         """The members of an LLVM struct."""
         return [self.value(f"llvm.extractvalue {struct}[{i}] : {type_}") for i in range(count)]
-
-    def struct_of(self, values: Sequence[str], type_: str) -> str:
-        """An LLVM struct of these members."""
-        made = self.value(f"llvm.mlir.undef : {type_}")
-        for i, value in enumerate(values):
-            made = self.value(f"llvm.insertvalue {value}, {made}[{i}] : {type_}")
-        return made
 
 
 def struct_type(scalar: str, count: int) -> str:

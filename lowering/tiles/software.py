@@ -15,11 +15,11 @@ from typing import ClassVar
 from dialects.expressions import ceildiv
 from dialects.manifest import Footprint, Needs
 from dialects.member import Tile
-from dialects.operands import Contraction, Operand, OperandGroup, Tier
+from dialects.operands import Contraction, Operand, Tier
 from dialects.types import element_type
 
 from ..target import Target
-from .body import Emitted, refused_types
+from .body import Emitted, contraction_group, refused_types
 from .gemm_launch import gemm_executable, gemm_host, gemm_launch, gemm_layout
 from .kernel_text import MAX_UNROLLED
 from .operand_source import DECODED
@@ -104,7 +104,7 @@ class SoftwareBody:
                 dynamic_shared_bytes=shared if dynamic else 0,
                 threads_per_group=shape.threads,
             ),
-            groups=(software_group(contraction, "software tile"),),
+            groups=(contraction_group(contraction, "software tile"),),
         )
 
 
@@ -148,17 +148,6 @@ def copied_alignment(shape: SoftwareShape) -> dict[str, int] | None:
         for name, multiple in staging.alignment.items():
             needs[name] = max(multiple, needs.get(name, 1))  # powers of two
     return needs or None
-
-
-def software_group(contraction: Contraction, reason: str) -> OperandGroup:
-    """The one operand group of a contraction on the software tier."""
-    return OperandGroup(
-        a=contraction.a.type,
-        b=contraction.b.type,
-        acc=contraction.accumulator,
-        tier="software",
-        reason=reason,
-    )
 
 
 def storage_needs(

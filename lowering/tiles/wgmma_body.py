@@ -7,11 +7,11 @@ from typing import ClassVar
 
 from dialects.manifest import MULTIPROCESSORS, Footprint, Launch, Needs
 from dialects.member import Tile
-from dialects.operands import Contraction, OperandGroup, Tier
+from dialects.operands import Contraction, Tier
 from dialects.types import element_type
 
 from ..target import Target
-from .body import Emitted, refused_sources
+from .body import Emitted, contraction_group, refused_sources
 from .gemm_launch import ENTRY
 from .host_entry import HostFunction, Tensor, executable
 from .interface import constant_names, layout_text
@@ -132,14 +132,11 @@ class WgmmaBodyBase:
                 threads_per_group=shape.threads,
             ),
             groups=(
-                OperandGroup(
-                    a=contraction.a.type,
-                    b=contraction.b.type,
-                    acc=contraction.accumulator,
-                    shape=(ROWS, tile.n, shape.wgmma.instruction_k),
-                    tier="native",
+                contraction_group(
+                    contraction,
+                    f"{ISA} has it",
                     instruction=shape.wgmma.instruction,
-                    reason=f"{ISA} has it",
+                    shape=(ROWS, tile.n, shape.wgmma.instruction_k),
                 ),
             ),
             aligned=dict(kernel_text.ir.aligned),

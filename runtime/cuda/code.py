@@ -16,7 +16,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from dialects.errors import DeviceError, ExpressionError, PackError
-from dialects.expressions import Expression
+from dialects.expressions import evaluate
 from dialects.manifest import (
     MULTIPROCESSORS,
     SPLITS,
@@ -97,10 +97,10 @@ def _bind(device: CudaDevice, stage: Stage, order: Sequence[str], values: _Value
     launch = stage.launch
     if launch.grid is None or launch.block is None:
         raise PackError(f"entry '{launch.entry}' has no grid or no block to launch it by")
-    grid = [evaluate(text, values) for text in launch.grid]
+    grid = [value_of(text, values) for text in launch.grid]
     if 0 in grid:
         return None
-    constants = [evaluate(text, values) for text in launch.constants]
+    constants = [value_of(text, values) for text in launch.constants]
     addresses = struct.Struct(f"={len(launch.bindings)}Q")
     content = ctypes.create_string_buffer(addresses.size + 4 * len(constants) + 8)
     struct.pack_into(f"={len(constants)}i", content, addresses.size, *constants)
@@ -128,10 +128,10 @@ def _three(sizes: Sequence[int]) -> tuple[int, int, int]:
     return x, y, z
 
 
-def evaluate(text: str, values: Mapping[str, int]) -> int:
+def value_of(text: str, values: Mapping[str, int]) -> int:
     """A size or stride by name, or an expression over the sizes."""
     value = values.get(text)
-    return Expression(text).evaluate(values) if value is None else value
+    return evaluate(text, values) if value is None else value
 
 
 def launch_names(kernel: KernelEntry) -> tuple[str, ...]:
@@ -232,10 +232,6 @@ class CudaCode:
         except DeviceError as error:
             text = f"member {self.record.name} failed: {error.message}"
             raise DeviceError(text, where=self.device.uri) from None
-
-    def run_queued(self, buffers: Sequence[CudaBuffer], constants: Sequence[int]) -> None:
-        """As :meth:`run`."""
-        self.run(buffers, constants)
 
     def measured(self) -> Footprint:
         """The record's footprint with what the loaded functions take, the most of any."""
