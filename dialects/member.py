@@ -14,7 +14,8 @@ MAX_SIZE = (1 << 31) - 1  # sizes travel as i32 dispatch constants
 class Tile:
     """A tile shape, in elements: workgroup m x n x k, register tile of one lane, waves, stages.
 
-    What a body does not have stays 0.
+    ``waves_k`` waves share the K of a tile between them, ``cluster`` workgroups likewise; their
+    sums are added at the end. What a body does not have stays 0.
     """
 
     m: int
@@ -25,6 +26,8 @@ class Tile:
     waves_m: int = 0
     waves_n: int = 0
     stages: int = 0
+    waves_k: int = 0
+    cluster: int = 0
 
     @property
     def name(self) -> str:
@@ -36,6 +39,10 @@ class Tile:
             parts.append(f"w{self.waves_m}x{self.waves_n}")
         if self.stages:
             parts.append(f"s{self.stages}")
+        if self.waves_k:
+            parts.append(f"k{self.waves_k}")
+        if self.cluster:
+            parts.append(f"c{self.cluster}")
         return "_".join(parts)
 
     def values(self) -> dict[str, int]:

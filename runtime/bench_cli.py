@@ -50,7 +50,8 @@ def _bench(args: argparse.Namespace, streams: Streams) -> int:
         with streams.progress("measuring", None) as step:
             for name, sizes in cases:
                 records = _records(session, name, sizes, args)
-                rows += benchmark(session, name, sizes, peers, records, step, streams.note, wrong)
+                note, caches = streams.note, args.caches
+                rows += benchmark(session, name, sizes, peers, records, step, note, wrong, caches)
         data = benchmark_json(session, rows)
     if args.write:
         try:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
-from dialects.errors import DeviceError, ProblemError
+from dialects.errors import DeviceError, ProblemError, UsageError
 from dialects.manifest import Record
 from dialects.member import Problem
 from dialects.rules import float_operations
@@ -21,8 +21,10 @@ from .device import Device
 from .dispatch_events import dispatch_times, peer_dispatch_times
 from .execute import Executable
 from .family import KernelRef, splits_of
+from .measure_plan import cold_sets
 from .proof import Case, make_case, prove
 from .session import Session
+from .timer import CachePolicy
 
 PEERS = ("numpy", "iree_default", "cublas", "triton")
 DEVICE_CLOCK = ("vulkan",)  # IREE drivers that record dispatch events
@@ -48,6 +50,7 @@ class Row:
     spread: float
     tflops: float
     ceiling: str = "unknown"
+    caches: CachePolicy = "hot"
 
 
 def benchmark(
@@ -59,14 +62,17 @@ def benchmark(
     progress: Callable[[str], None] = lambda name: None,
     note: Callable[[str], None] = lambda text: None,
     wrong: list[str] | None = None,
+    caches: CachePolicy = "hot",
 ) -> list[Row]:
     """Time every record that is right at the problem, and each peer once, on normal floats.
 
+    With cold ``caches`` every launch has operands that the ones before have driven out of them.
     ``note`` is told of a peer that cannot run, and why. What is wrong of a candidate goes to
     ``wrong`` where another one is right.
 
     Raises:
         ProblemError: a size of 0, which leaves nothing to time.
+        UsageError: cold caches where only hot ones can be timed, or operands too small for them.
         DeviceError: no candidate is right, or the device failed.
     """
     ref = session.reference(kernel)
@@ -76,7 +82,11 @@ def benchmark(
     splits = splits_of(session.explain(kernel, *sizes).verdicts)
     records = _right(session, ref, problem, records, splits, [] if wrong is None else wrong)
     if session.device.backend == "cuda":
-        return _by_events(session, ref, problem, peers, records, splits, progress, note)
+        sets = cold_sets(session.facts, ref.entry, problem) if caches == "cold" else 1
+        rows = _by_events(session, ref, problem, peers, records, splits, sets, progress, note)
+        return [replace(row, caches=caches) for row in rows]
+    if caches == "cold":
+        raise UsageError("cold caches are timed on CUDA only: --caches hot works")
     case = make_case(session.device, ref.entry, problem, integers=False)
     if session.device.uri.partition(":")[0] in DEVICE_CLOCK:
         return _by_device(session, ref, case, peers, records, splits, progress)
@@ -115,6 +125,7 @@ def _by_events(
     peers: Sequence[str],
     records: Sequence[Record],
     splits: Mapping[str, int],
+    sets: int,
     progress: Callable[[str], None],
     note: Callable[[str], None],
 ) -> list[Row]:
@@ -126,7 +137,7 @@ def _by_events(
 
     asked = [p for p in peers if p in ("cublas", "triton")]
     timings, beside = event_timings(
-        session.device, session.facts, ref, problem, records, splits, asked, progress, note
+        session.device, session.facts, ref, problem, records, splits, asked, sets, progress, note
     )
     rows: list[Row] = []
     for record in records:

@@ -116,6 +116,23 @@ def make_case(
     )
 
 
+def case_copies(device: Memory, case: Case, count: int) -> list[Case]:
+    """The case and others on buffers of their own, ``count`` in all, of the same values."""
+    *inputs, result = case.layouts
+    arguments = list(zip(case.kernel.inputs, inputs, strict=True))
+    return [
+        case,
+        *(
+            replace(
+                case,
+                inputs=tuple(_placed(device, case.host[a.name], at) for a, at in arguments),
+                result=device.allocate(span_bytes(result) + GUARD),
+            )
+            for _ in range(count - 1)
+        ),
+    ]
+
+
 def _check_blocks(kernel: KernelEntry, problem: Problem) -> None:
     values = problem.values()
     for argument in kernel.args:

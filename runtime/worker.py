@@ -23,7 +23,7 @@ from .choice import Candidate, try_candidates
 from .clocks import clock_of
 from .executors import ExecutorName, open_device
 from .pack import Pack, open_pack
-from .proof import make_case, operands_changed
+from .proof import case_copies, make_case, operands_changed
 from .prover import Prover
 
 Say = Callable[[dict[str, Any]], None]
@@ -158,10 +158,13 @@ class _Trial:
         self._splits: dict[str, int] = request["splits"]
         self._least_us: dict[str, float] = request["least_us"]
         *others, timed = provers
-        sets = range(request["sets"])
+        sets = request["sets"]
         self.cases = [[make_case(p.device, self.kernel, self.problem)] for p in others]
-        self.cases.append([make_case(timed.device, self.kernel, self.problem) for _ in sets])
-        self.spaces = [timed.workspace(self.records, self.problem, self._splits) for _ in sets]
+        case = make_case(timed.device, self.kernel, self.problem)
+        self.cases.append(case_copies(timed.device, case, sets))
+        self.spaces = [
+            timed.workspace(self.records, self.problem, self._splits) for _ in range(sets)
+        ]
 
     def splits_of(self, record: Record) -> int:
         """Slices of K that the candidate is launched with."""

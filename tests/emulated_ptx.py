@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from emulated_wave import LANES, WAVE, Array, Env, Wave, require, wrapped
+from emulated_wave import LANES, RANK_SHIFT, WAVE, Array, Env, Wave, require, wrapped
 
 _OPERANDS: dict[str, tuple[Any, Any]] = {
     "f16": (np.float16, np.float32),
@@ -46,7 +46,7 @@ def _ignore(*_: Any) -> Statement:
 
 def _setp(opcode: str, rest: str, words: list[str], guard: str | None) -> Statement:
     parts = opcode.split(".")
-    compare = {"gt": np.greater, "eq": np.equal}[parts[1]]
+    compare = {"gt": np.greater, "eq": np.equal, "ne": np.not_equal}[parts[1]]
 
     def do(_: Wave, r: Env) -> None:
         result = compare(_value(r, words[1]), _value(r, words[2]))
@@ -79,7 +79,10 @@ def _logic(opcode: str, rest: str, words: list[str], guard: str | None) -> State
 
 def _mov(opcode: str, rest: str, words: list[str], guard: str | None) -> Statement:
     def do(_: Wave, r: Env) -> None:
-        if len(words) == 3:  # two halves
+        if rest.startswith("{"):  # into two halves
+            whole = _value(r, words[2])
+            r[words[0]], r[words[1]] = whole & 0xFFFF, whole >> 16 & 0xFFFF
+        elif len(words) == 3:  # of two halves
             r[words[0]] = (r[words[1]] & 0xFFFF) | (r[words[2]] & 0xFFFF) << 16
         else:
             r[words[0]] = _value(r, words[1])
@@ -117,16 +120,45 @@ def _cp_async(opcode: str, rest: str, words: list[str], guard: str | None) -> St
     return do
 
 
+def _vector(opcode: str) -> int:
+    return int(next((p[1:] for p in opcode.split(".") if p in ("v2", "v4")), 1))
+
+
 def _ld_global(opcode: str, rest: str, words: list[str], guard: str | None) -> Statement:
     ((source, add),) = _place(rest)
-    width = {"u8": 1, "u16": 2}[opcode.split(".")[-1]]
+    each = {"u8": 1, "u16": 2, "b32": 4}[opcode.split(".")[-1]]
+    names = words[: _vector(opcode)]
 
     def do(wave: Wave, r: Env) -> None:
-        on, value = _mask(r, guard), r[words[0]].copy()
-        if on.any():
-            raw = wave.group.read(r[source][on] + add, width).copy()
-            value[on] = raw.view(f"<u{width}")[:, 0]
-        r[words[0]] = value
+        on = _mask(r, guard)
+        if not on.any():
+            return
+        raw = wave.group.read(r[source][on] + add, each * len(names)).copy()
+        for i, name in enumerate(names):
+            value = r[name].copy()
+            value[on] = raw.view(f"<u{each}")[:, i]
+            r[name] = value
+
+    return do
+
+
+def _ld_shared(opcode: str, rest: str, words: list[str], guard: str | None) -> Statement:
+    ((source, add),) = _place(rest)
+    dtype = np.float32 if opcode.endswith(".f32") else np.int32
+    wide = np.float32 if opcode.endswith(".f32") else np.int64
+    names = words[: _vector(opcode)]
+
+    def do(wave: Wave, r: Env) -> None:
+        raw = wave.group.read_shared(r[source] + add, 4 * len(names)).copy()
+        for i, name in enumerate(names):
+            r[name] = raw.view(dtype)[:, i].astype(wide)
+
+    return do
+
+
+def _mapa(opcode: str, rest: str, words: list[str], guard: str | None) -> Statement:
+    def do(_: Wave, r: Env) -> None:
+        r[words[0]] = r[words[1]] + ((int(words[2]) + 1) << RANK_SHIFT)
 
     return do
 
@@ -219,6 +251,17 @@ def _mma(opcode: str, rest: str, words: list[str], guard: str | None) -> Stateme
     return do
 
 
+def _cvt(opcode: str, rest: str, words: list[str], guard: str | None) -> Statement:
+    """Two f32 to one word of 16-bit floats, the second operand in the low half."""
+    dtype = _OPERANDS[opcode.split(".")[-2].removesuffix("x2")][0]
+
+    def do(_: Wave, r: Env) -> None:
+        high, low = (r[w].astype(dtype).view(np.uint16).astype(np.int64) for w in words[1:3])
+        r[words[0]] = low | high << 16
+
+    return do
+
+
 def assert_same(opcode: str) -> None:
     """A and B have one type, the sums another."""
     total, a, b, old = opcode.split(".")[-4:]
@@ -236,8 +279,13 @@ _PTX: tuple[tuple[str, Callable[..., Statement]], ...] = (
     ("mov.", _mov),
     ("cp.async.", _cp_async),
     ("ld.global.", _ld_global),
+    ("ld.shared", _ld_shared),
+    ("mapa.", _mapa),
+    ("barrier.cluster.", _ignore),
+    ("bar.warp.sync", _ignore),
     ("st.", _st),
     ("ldmatrix.", _ldmatrix),
     ("prmt.", _prmt),
+    ("cvt.rn.", _cvt),
     ("mma.sync.", _mma),
 )

@@ -14,6 +14,7 @@ Env = dict[str, Any]
 WAVE = 32
 LANES = np.arange(WAVE)
 SHARED_BASE = 1024
+RANK_SHIFT = 24  # of the rank, counted from 1, in an address of another workgroup's memory
 SPACING = 1 << 40  # between the buffers' addresses
 
 
@@ -37,6 +38,7 @@ class Workgroup:
     shared: Array = field(default_factory=lambda: np.zeros(0, np.uint8))
     stores: Array = field(default_factory=lambda: np.zeros(0, np.int64))
     conflicts: int = 0
+    cluster: Sequence[Workgroup] = ()
 
     def locate(self, address: Array, width: int) -> tuple[int, Array]:
         """(buffer, offsets) of global addresses, all within one buffer."""
@@ -60,6 +62,13 @@ class Workgroup:
         place = offset[:, None] + np.arange(data.shape[1])
         self.buffers[which][place] = data
         np.add.at(self.stores, place, 1)
+
+    def read_shared(self, address: Array, width: int) -> Array:
+        """``width`` bytes of workgroup memory at each address, of any workgroup of the cluster."""
+        rank = address >> RANK_SHIFT
+        require((rank == rank[0]).all(), "lanes read different workgroups")
+        group = self.cluster[int(rank[0]) - 1] if rank[0] else self
+        return group.shared[group.shared_place(address & ((1 << RANK_SHIFT) - 1), width)]
 
     def shared_place(self, address: Array, width: int) -> Array:
         """Indices into workgroup memory of ``width`` bytes at each address."""

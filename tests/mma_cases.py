@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import product as product_of
 from typing import Any
 
 import ml_dtypes
@@ -15,10 +16,15 @@ from emulated_wave import Fault, Workgroup
 from kernel_sources import tile_body
 from lowering.builder import dense
 from lowering.target import parse_target
+from lowering.tiles import TileBody
 from lowering.tiles.gemm_launch import gemm_layout
 from lowering.tiles.interface import constant_names
 from lowering.tiles.mma_kernel import MmaKernel
+from lowering.tiles.mma_rows import MmaRowsBody
 from lowering.tiles.mma_shape import MmaShape
+from lowering.tiles.mma_sync import MmaSyncBody
+from lowering.tiles.rows_kernel import RowsKernel
+from lowering.tiles.rows_shape import rows_shape
 from ptx_emulator import execute, parse
 
 TARGET = parse_target("cuda:sm_90a")
@@ -59,13 +65,7 @@ class Case:
         body = tile_body(self.body)
         refusal = body.refusal(self.contraction, self.tile, TARGET)
         assert refusal is None, refusal
-        self.shape = MmaShape(
-            tile=self.tile,
-            type=self.contraction.a.type,
-            copy_bytes=body.copy_bytes,  # type: ignore[attr-defined]
-        )
-        layout = gemm_layout(self.contraction)
-        self.text = MmaKernel(self.contraction, self.shape, layout).text()
+        self.text = _kernel_text(body, self.contraction, self.tile)
         self.emitted = body.emit("gemm", self.contraction, self.tile, TARGET)
         rng = np.random.default_rng(7)
         self.strides: dict[str, int] = {}
@@ -120,18 +120,21 @@ class Case:
         assert launch.constants == constant_names(c)
         ops, conflicts = parse(text or self.text), 0
         stores = np.zeros(len(buffers[-1]), np.int64)
-        for z in range(grid[2]):
-            for x in range(grid[0]):
-                group = Workgroup(
+        cluster = max(self.tile.cluster, 1)
+        for x, y, z in product_of(range(0, grid[0], cluster), range(grid[1]), range(grid[2])):
+            groups = [
+                Workgroup(
                     constants=[names[n] for n in launch.constants],
                     buffers=buffers,
-                    number=(x, 0, z),
+                    number=(x + rank, y, z),
                     eager=eager,
                     stores=stores,
                 )
-                execute(group, ops, launch.block[0], reverse=reverse)
-                assert len(group.shared) == launch.dynamic_shared_bytes
-                conflicts += group.conflicts
+                for rank in range(cluster)
+            ]
+            execute(groups, ops, launch.block[0], reverse=reverse)
+            assert {len(g.shared) for g in groups} == {launch.dynamic_shared_bytes}
+            conflicts += sum(g.conflicts for g in groups)
         self._compare(buffers[-1], before, stores, expected)
         return conflicts
 
@@ -153,6 +156,15 @@ class Case:
         if not np.array_equal(got.astype(np.float64), expected.astype(np.float64)):
             raise Fault("a wrong result")
         assert (raw[wanted == 0] == before[wanted == 0]).all()
+
+
+def _kernel_text(body: TileBody, contraction: Contraction, tile: Tile) -> str:
+    layout = gemm_layout(contraction)
+    if isinstance(body, MmaRowsBody):
+        return RowsKernel(contraction, rows_shape(contraction, tile), layout).text()
+    assert isinstance(body, MmaSyncBody)
+    shape = MmaShape(tile=tile, type=contraction.a.type, copy_bytes=body.copy_bytes)
+    return MmaKernel(contraction, shape, layout).text()
 
 
 def sizes(m: int, n: int, k: int, batch: int | None = None) -> dict[str, int]:

@@ -9,7 +9,7 @@ matrix loads must meet no bank twice. Fragments follow the PTX ISA, section 9.7.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,6 +85,8 @@ def _block(lines: list[str]) -> tuple[Ops, list[str]]:
             ops.append(line.partition(" : ")[0])
         elif line in ("gpu.barrier", "return"):
             ops.append(line)
+        elif "barrier.cluster.arrive.release; barrier.cluster.wait" in line:
+            ops.append("gpu.barrier")
         else:
             ops.append(_step(line))
     return ops, []
@@ -113,9 +115,11 @@ def run(wave: Wave, ops: Ops) -> Generator[None, None, None]:
             op(wave)
 
 
-def execute(group: Workgroup, ops: Ops, threads: int, *, reverse: bool) -> None:
-    """Run a workgroup; between barriers one wave after the other."""
-    waves = [Wave(group, i) for i in range(threads // WAVE)]
+def execute(groups: Sequence[Workgroup], ops: Ops, threads: int, *, reverse: bool) -> None:
+    """Run the workgroups of a cluster; between barriers one wave after the other."""
+    for group in groups:
+        group.cluster = groups
+    waves = [Wave(group, i) for group in groups for i in range(threads // WAVE)]
     threads_left = [run(w, ops) for w in waves]
     order = list(reversed(threads_left)) if reverse else threads_left
     while order:
@@ -160,6 +164,7 @@ _COMPARE: dict[str, Callable[[Array, Array], Array]] = {
     "ne": np.not_equal,
     "ult": np.less,
     "slt": np.less,
+    "sgt": np.greater,
 }
 
 

@@ -11,9 +11,10 @@ from .cpu_mmt4d import CpuMmt4dBody
 from .fragments import FragmentsBody, FragmentsSoftwareBody
 from .iree_codegen import IreeCodegenBody
 from .mfma import MfmaBody, MfmaNarrowBody
+from .mma_rows import MmaRowsBody
 from .mma_sync import MmaSyncBody, MmaSyncNarrowBody, MmaSyncWordsBody
 from .software import SoftwareBody, SoftwareWideBody
-from .tma_wgmma import TmaWgmmaBody, TmaWgmmaPairBody
+from .tma_wgmma import TmaWgmmaBody, TmaWgmmaPairBody, TmaWgmmaSplitBody
 from .wgmma import WgmmaBody
 from .wmma import WmmaBody, WmmaNarrowBody
 
@@ -34,10 +35,12 @@ Body = TileBody | FragmentsBody
 BODIES: tuple[TileBody, ...] = (
     TmaWgmmaBody(),
     TmaWgmmaPairBody(),
+    TmaWgmmaSplitBody(),
     WgmmaBody(),
     MmaSyncBody(),
     MmaSyncWordsBody(),
     MmaSyncNarrowBody(),
+    MmaRowsBody(),
     CoopMatrixBody(),
     CoopMatrixNarrowBody(),
     WmmaBody(),
@@ -56,6 +59,13 @@ ON_REQUEST: tuple[TileBody, ...] = (IreeCodegenBody(),)
 FRAGMENT_BODIES: tuple[FragmentsBody, ...] = (FragmentsBody(), FragmentsSoftwareBody())
 
 
+# Parameters of a tile that only these bodies have: who shares its K.
+_SHARES_K = {
+    MmaRowsBody.name: ("waves_k", "cluster"),
+    TmaWgmmaSplitBody.name: ("cluster",),
+}
+
+
 def body_named(name: str, *, where: str | None = None) -> Body:
     """The body of that name.
 
@@ -72,6 +82,10 @@ def body_named(name: str, *, where: str | None = None) -> Body:
 
 def refusal_of(body: TileBody, contraction: Contraction, tile: Tile, target: Target) -> str | None:
     """Why a template body cannot serve, or None: none of them has more than one product."""
+    for parameter in ("waves_k", "cluster"):
+        found = getattr(tile, parameter)
+        if found and parameter not in _SHARES_K.get(body.name, ()):
+            return f"{body.name} has no {parameter}, found {found}"
     if contraction.more:
         return (
             f"{body.name} multiplies one pair of operands, the kernel has "

@@ -17,7 +17,7 @@ from .tensor_map import ROW_BYTES
 from .warpgroup_mma import ROWS, THREADS
 from .wgmma_epilogue import Words
 from .wgmma_kernel import WgmmaKernel
-from .wgmma_store import StagedStore, store_directly
+from .wgmma_store import StagedStore
 
 CHUNK = 16  # bytes that one thread copies at a time, in one to four instructions
 CHUNKS = ROW_BYTES // CHUNK
@@ -239,22 +239,4 @@ class CpAsyncKernel(WgmmaKernel):
         with ir.when(ir.compare_w("eq", ir.and_w(bits, CHUNK - 1), 0)):
             super()._stage_out(words, store, addresses)
             ir.otherwise()
-            self._store_out(words, address)
-
-    def _store_out(self, words: Words, address: str) -> None:
-        ir, c = self.ir, self.contraction
-        size = element_type(c.c.type).bytes
-        stride = self._stride_bytes(c.c, len(c.c.strides) - 1)
-        if len(c.c.dims) == 3:
-            offset = ir.mul_d(ir.wide(words.batch), self._stride_bytes(c.c, 0))
-            address = ir.add_d(address, offset)
-        address = ir.add_d(address, ir.mul_d(ir.wide(words.own_column), size))
-        left = ir.sub_w(self.size[c.n], words.own_column)
-        for block in range(self.shape.blocks):
-            for half in range(2):
-                row = ir.add_w(words.own_row, block * ROWS + 8 * half)
-                line = ir.add_d(address, ir.mul_d(ir.wide(row), stride))
-                inside = ir.select_w(ir.compare_w("ult", row, self.size[c.m]), left, 0)
-                for group in range(self.tile.n // 8):
-                    pair = words.pair(block, group, half)
-                    store_directly(ir, c.c.type, line, inside, 8 * group, pair)
+            self._store_out(words)

@@ -113,10 +113,10 @@ class Multiplier:
             for j in range(columns):
                 pair = b[j // 2][2 * (j % 2) : 2 * (j % 2) + 2]
                 at = 4 * (i * columns + j)
-                result[at : at + 4] = self._multiply(result[at : at + 4], rows, pair)
+                result[at : at + 4] = self.multiply(result[at : at + 4], rows, pair)
         return result
 
-    def _multiply(self, sums: list[str], a: list[str], b: list[str]) -> list[str]:
+    def multiply(self, sums: list[str], a: list[str], b: list[str]) -> list[str]:
         text = (
             f"{self.shape.mnemonic} {{$0, $1, $2, $3}}, {{$4, $5, $6, $7}}, {{$8, $9}}, "
             "{$0, $1, $2, $3};"

@@ -60,7 +60,7 @@ def build_map(ir: PtxText, tensor: TensorMap, shared: Word, published: str, lane
         f"{_REPLACE}interleave_layout{_IN}b32 [$0], 0; "
         f"{_REPLACE}swizzle_mode{_IN}b32 [$0], {_SWIZZLE_128}; "
         f"{_REPLACE}fill_mode{_IN}b32 [$0], 0; bar.warp.sync 0xffffffff; "
-        "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned "
+        "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.cta.sync.aligned "
         f"[$2], [$0], {BYTES}; }}"
     )
     ir.asm(text, operands)
@@ -69,7 +69,7 @@ def build_map(ir: PtxText, tensor: TensorMap, shared: Word, published: str, lane
 def acquire(ir: PtxText, maps: Sequence[str]) -> None:
     """Make published maps visible to the copy engine's reads by the calling thread."""
     text = " ".join(
-        f"fence.proxy.tensormap::generic.acquire.gpu [${i}], {BYTES};" for i in range(len(maps))
+        f"fence.proxy.tensormap::generic.acquire.cta [${i}], {BYTES};" for i in range(len(maps))
     )
     ir.asm(text, [(m, "i64") for m in maps])
 

@@ -11,6 +11,7 @@ from dialects.operands import Contraction, Tier
 from dialects.types import element_type
 
 from ..target import Target
+from . import clusters
 from .body import Emitted, contraction_group, refused_sources
 from .gemm_launch import ENTRY
 from .host_entry import HostFunction, Tensor, executable
@@ -73,7 +74,7 @@ class WgmmaBodyBase:
             return f"{self.name} takes 4, 8 or 12 waves, found {tile.waves_m}x{tile.waves_n}"
         if tile.m % (ROWS * consumers):
             return f"{self.name} takes m in {ROWS} rows for each 4 of {waves} waves, found {tile.m}"
-        step = max(ROW_BYTES // element_type(c.c.type).bytes, 0 if c.transposed_b else k)
+        step = self._column_step(c)
         if tile.n % step or tile.n > MAX_COLUMNS:
             return (
                 f"{self.name} takes n as a multiple of {step} up to {MAX_COLUMNS}, found {tile.n}"
@@ -89,6 +90,11 @@ class WgmmaBodyBase:
         if shared > SHARED_LIMIT:
             return f"{self.name} would take {shared} B > {SHARED_LIMIT} B of workgroup memory"
         return None
+
+    def _column_step(self, c: Contraction) -> int:
+        """Columns of a chunk that is stored, and of a slab of B."""
+        stored = ROW_BYTES // element_type(c.c.type).bytes
+        return stored if c.transposed_b else max(stored, ROW_BYTES // element_type(c.b.type).bytes)
 
     def _shape(self, contraction: Contraction, tile: Tile) -> WgmmaShape:
         return WgmmaShape(contraction=contraction, tile=tile, cluster=self.cluster)
@@ -123,7 +129,8 @@ class WgmmaBodyBase:
                 bindings=(*(o.name for o in contraction.operands), "workspace"),
                 constants=constants,
             ),
-            workspace=f"{WORKGROUP_BYTES * self.cluster} * {_tiles(shape)}",  # of a group a tile
+            # of a workgroup each tile
+            workspace=f"{WORKGROUP_BYTES * shape.workgroups} * {_tiles(shape)}",
             prepared=None,
             needs=Needs(wave_width=32, alignment=self._alignment(contraction)),
             footprint=Footprint(
@@ -161,18 +168,20 @@ class WgmmaBodyBase:
 
 def _attributes(shape: WgmmaShape) -> str:
     """A bound of one workgroup a multiprocessor is what makes setmaxnreg legal."""
-    text = ", nvvm.minctasm = 1 : i32"
-    if shape.cluster > 1:
-        text += f", nvvm.cluster_dim = array<i32: {shape.cluster}, 1, 1>"
-    return text
+    return ", nvvm.minctasm = 1 : i32" + clusters.attributes(shape.workgroups)
 
 
 def _count(shape: WgmmaShape) -> str:
-    """Workgroups to launch: whole clusters, no more than there are tiles or multiprocessors."""
-    cluster = shape.cluster
-    if cluster == 1:
+    """Workgroups to launch: whole clusters, no more than there are tiles or multiprocessors.
+
+    Where workgroups share the K of a tile, each takes one tile.
+    """
+    size = shape.workgroups
+    if shape.splits > 1:
+        return f"{size} * {_tiles(shape)}"
+    if size == 1:
         return f"min({_tiles(shape)}, {MULTIPROCESSORS})"
-    return f"{cluster} * min({_tiles(shape)}, max({MULTIPROCESSORS} // {cluster}, 1))"
+    return f"{size} * min({_tiles(shape)}, max({MULTIPROCESSORS} // {size}, 1))"
 
 
 def _tiles(shape: WgmmaShape) -> str:
@@ -185,12 +194,14 @@ def _tiles(shape: WgmmaShape) -> str:
 def _workgroups(ir: KernelText, shape: WgmmaShape, sizes: list[str]) -> Index:
     """:func:`_count` of the batch, m, n and the multiprocessors."""
     *batch, m, n, most = sizes
-    tile, cluster = shape.tile, shape.cluster
-    tiles = ir.mul(ir.ceildiv(n, tile.n), ir.ceildiv(m, tile.m * cluster))
+    tile, size = shape.tile, shape.workgroups
+    tiles = ir.mul(ir.ceildiv(n, tile.n), ir.ceildiv(m, tile.m * shape.cluster))
     tiles = ir.mul(tiles, batch[0]) if batch else tiles
-    if cluster == 1:
+    if shape.splits > 1:
+        return ir.mul(tiles, size)
+    if size == 1:
         return ir.least(tiles, most)
-    return ir.mul(ir.least(tiles, ir.greatest(ir.div(most, cluster), 1)), cluster)
+    return ir.mul(ir.least(tiles, ir.greatest(ir.div(most, size), 1)), size)
 
 
 def _host(kernel: str, shape: WgmmaShape) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dialects.operands import Contraction, Operand
@@ -11,7 +12,7 @@ from .epilogue import add, apply_epilogue, compute_type, convert
 from .interface import STORAGE, KernelValues, storage_type
 from .kernel_text import Index
 from .ptx_text import PtxText, Word
-from .warpgroup_mma import ROWS, Wgmma
+from .warpgroup_mma import ROWS
 
 Where = dict[str, Word]
 _PACKED_CONVERSION = {"f16": "cvt.rn.f16x2.f32", "bf16": "cvt.rn.bf16x2.f32"}
@@ -99,13 +100,22 @@ class Words:
     """
 
     def __init__(
-        self, finish: Finish, wgmma: Wgmma, struct: str, thread: Word, origin: tuple[Word, ...]
+        self,
+        finish: Finish,
+        values: Sequence[str],
+        columns: int,
+        thread: Word,
+        origin: tuple[Word, ...],
     ) -> None:
-        """``thread`` is the place in the warpgroup, ``origin`` the row, column and batch."""
+        """``values`` are blocks of 64 rows by ``columns``, as an instruction leaves them.
+
+        ``thread`` is the place in the warpgroup, ``origin`` the row, column and batch.
+        """
         ir = finish.ir
         self.row, self.column, self.batch = origin
-        self._finish, self._per_block = finish, wgmma.n // 2
-        self._values = wgmma.values(ir, struct)
+        self.columns = columns
+        self._finish, self._per_block = finish, columns // 2
+        self._values = values
         warp, lane = ir.shr_w(thread, 5), ir.and_w(thread, 31)
         self.own_row = ir.add_w(self.row, ir.add_w(ir.mul_w(warp, 16), ir.shr_w(lane, 2)))
         self.own_column = ir.add_w(self.column, ir.mul_w(ir.and_w(lane, 3), 2))

@@ -14,15 +14,15 @@ from typing import ClassVar
 from dialects.operands import Contraction, Operand
 from dialects.types import element_type
 
-from . import mbarrier, tensor_map
-from .interface import STORAGE, KernelValues, bind_buffer, load_constants
+from . import clusters, mbarrier, tensor_map
+from .interface import STORAGE, KernelValues, bind_buffer, load_constants, storage_type
 from .ptx_text import PtxText, Word
 from .raster import GROUP_ROWS, TileOrder
 from .tensor_map import ROW_BYTES, TensorMap
 from .warpgroup_mma import ROWS, THREADS
 from .wgmma_epilogue import Finish, Words
 from .wgmma_shape import MAPS, WARPS, WgmmaShape
-from .wgmma_store import BUFFERS, CHUNK_BYTES, StagedStore
+from .wgmma_store import BUFFERS, CHUNK_BYTES, StagedStore, store_directly
 
 WORKGROUP_BYTES = MAPS * tensor_map.BYTES  # of workspace
 
@@ -32,6 +32,7 @@ class WgmmaKernel(ABC):
 
     arrivals: ClassVar[int]  # that complete a full barrier, besides bytes
     producer_registers: ClassVar[dict[int, int]]  # by consumer warpgroups; the rest are theirs
+    meetings: ClassVar[int] = 0  # of all threads of a cluster, after the products
 
     def __init__(
         self, contraction: Contraction, shape: WgmmaShape, layout: str, constants: tuple[str, ...]
@@ -49,7 +50,7 @@ class WgmmaKernel(ABC):
         self.workgroup = ir.from_index(ir.value("hal.interface.workgroup.id[0] : index"))
         workgroups = ir.from_index(ir.value("hal.interface.workgroup.count[0] : index"))
         self.cluster, self.clusters = (
-            ir.div_w(count, shape.cluster) for count in (self.workgroup, workgroups)
+            ir.div_w(count, shape.workgroups) for count in (self.workgroup, workgroups)
         )
         self.rank = ir.rem_w(self.workgroup, shape.cluster)
         c, tile = contraction, self.tile
@@ -64,8 +65,22 @@ class WgmmaKernel(ABC):
         self.without_k = ir.compare_w("eq", self.size[c.k], 0)
         self.k_first = ir.select_w(self.without_k, tile.k, 0)
         self.k_tiles = ir.select_w(self.without_k, 1, ir.ceildiv_w(self.size[c.k], tile.k))
+        if shape.splits > 1:
+            self._take_part()
         self.full = ir.add_w(self.shared, shape.full)
         self.empty = ir.add_w(self.shared, shape.empty)
+
+    def _take_part(self) -> None:
+        """Of the steps along K, those of this workgroup; one of zeros, beyond the end, if none."""
+        ir, splits = self.ir, self.shape.splits
+        self.part = ir.rem_w(self.workgroup, splits)
+        each = ir.ceildiv_w(self.k_tiles, splits)
+        before = ir.mul_w(self.part, each)
+        left = ir.sub_w(self.k_tiles, ir.least_w(before, self.k_tiles))
+        self.k_first = ir.add_w(self.k_first, ir.mul_w(before, self.tile.k))
+        self.k_tiles = ir.value(
+            f"arith.maxui {ir.word(ir.least_w(left, each))}, {ir.word(1)} : i32", "steps"
+        )
 
     @abstractmethod
     def _maps(self) -> tuple[tuple[int, Operand, tuple[int, int]], ...]:
@@ -82,6 +97,8 @@ class WgmmaKernel(ABC):
         with ir.when(ir.compare_w("eq", self.group, 0)):
             self._set_registers("dec", producer=True)
             self._produce_all()
+            for _ in range(self.meetings):
+                clusters.meet(ir)
             ir.otherwise()
             self._set_registers("inc", producer=False)
             self._consume()
@@ -277,12 +294,13 @@ class WgmmaKernel(ABC):
         row, column, batch = self._origin(tile)
         row = ir.add_w(row, ir.mul_w(part, self.shape.blocks * ROWS))
         finish = Finish(ir=ir, contraction=c, values=self.values, buffers=self.buffers)
-        words = Words(finish, self.wgmma, struct, store.thread, (row, column, batch))
+        values = self.wgmma.values(ir, struct)
+        words = Words(finish, values, self.tile.n, store.thread, (row, column, batch))
         self._stage_out(words, store, addresses)
 
     def _stage_out(self, words: Words, store: StagedStore, addresses: list[Word]) -> None:
         """Chunk by chunk through staging memory."""
-        ir, chunks = self.ir, self.tile.n // store.columns
+        ir, chunks = self.ir, words.columns // store.columns
         groups = range(store.columns // 8)
         tail = [words.batch] if len(self.contraction.c.dims) == 3 else []
         for index in range(self.shape.blocks * chunks):
@@ -296,3 +314,23 @@ class WgmmaKernel(ABC):
             column = ir.add_w(words.column, chunk * store.columns)
             where = [column, ir.add_w(words.row, block * ROWS), *tail]
             store.chunk(index, self.shape.blocks * chunks, addresses, staged, where)
+
+    def _store_out(self, words: Words) -> None:
+        """Two neighbours at a time, at any alignment."""
+        ir, c = self.ir, self.contraction
+        size = element_type(c.c.type).bytes
+        address = self._address(c.c.name, storage_type(c.c.type))
+        stride = self._stride_bytes(c.c, len(c.c.strides) - 1)
+        if len(c.c.dims) == 3:
+            offset = ir.mul_d(ir.wide(words.batch), self._stride_bytes(c.c, 0))
+            address = ir.add_d(address, offset)
+        address = ir.add_d(address, ir.mul_d(ir.wide(words.own_column), size))
+        left = ir.sub_w(self.size[c.n], words.own_column)
+        for block in range(self.shape.blocks):
+            for half in range(2):
+                row = ir.add_w(words.own_row, block * ROWS + 8 * half)
+                line = ir.add_d(address, ir.mul_d(ir.wide(row), stride))
+                inside = ir.select_w(ir.compare_w("ult", row, self.size[c.m]), left, 0)
+                for group in range(words.columns // 8):
+                    pair = words.pair(block, group, half)
+                    store_directly(ir, c.c.type, line, inside, 8 * group, pair)

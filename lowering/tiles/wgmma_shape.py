@@ -20,12 +20,14 @@ WARPS = 4  # of a warpgroup
 class WgmmaShape:
     """A tile in workgroup memory: ``stages`` of A and B, staging of C, barriers, maps.
 
-    A cluster's workgroups take neighbouring tiles along m, so that B is the same for all.
+    A cluster's workgroups take neighbouring tiles along m, so that B is the same for all; or, where
+    there are ``splits``, that many parts of the K of one tile.
     """
 
     contraction: Contraction
     tile: Tile
     cluster: int = 1
+    splits: int = 1
 
     @property
     def consumers(self) -> int:
@@ -41,6 +43,11 @@ class WgmmaShape:
     def threads(self) -> int:
         """Of a workgroup: the consumers and one producer warpgroup."""
         return (self.consumers + 1) * THREADS
+
+    @property
+    def workgroups(self) -> int:
+        """Of a cluster."""
+        return self.cluster * self.splits
 
     @property
     def a_bytes(self) -> int:

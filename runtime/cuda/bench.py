@@ -14,7 +14,7 @@ from ..compare import Timing, interleave_readings
 from ..executors import Memory, load
 from ..family import KernelRef
 from ..measure_plan import floors
-from ..proof import Case, make_case
+from ..proof import Case, case_copies, make_case
 from ..timer import SecondsOf
 from .clock import EventClock, event_clock
 from .peers import PRODUCTS, as_array, tensors, torch_module, working_product
@@ -30,27 +30,30 @@ def event_timings(
     records: Sequence[Record],
     splits: Mapping[str, int],
     peers: Sequence[str],
+    sets: int,
     progress: Callable[[str], None],
     note: Note,
 ) -> tuple[dict[str, Timing], dict[str, Timing | None]]:
     """Times of the records by full name, and of the peers by name, on normal floats.
 
-    A peer that cannot run, or whose result is wrong, is None and ``note`` says why.
+    Launches take ``sets`` of operands and results in turn, more than one for cold caches. A peer
+    that cannot run, or whose result is wrong, is None and ``note`` says why.
 
     Raises:
         DeviceError: a candidate failed, or a reading is impossible.
     """
     clock = event_clock(session_device)
     case = make_case(clock.device, ref.entry, problem, integers=False)
-    least = floors(facts, ref.entry, records, problem, 1)
+    cases = case_copies(clock.device, case, sets)
+    least = floors(facts, ref.entry, records, problem, sets)
     readings: dict[str, Callable[[], float]] = {}
     for record in records:
-        mine = replace(case, splits=splits.get(record.full_name, 1))
-        seconds = _launches(clock, ref, record, mine)
+        slices = splits.get(record.full_name, 1)
+        seconds = _launches(clock, ref, record, [replace(c, splits=slices) for c in cases])
         readings[record.full_name] = _brackets(clock, seconds, least.get(record.full_name))
     for peer in peers:
         progress(peer)
-        reading = _peer(clock, ref, case, peer, note)
+        reading = _peer(clock, ref, case, peer, sets, note)
         if reading is not None:
             readings[peer] = reading
     progress("all, in turn")
@@ -58,13 +61,16 @@ def event_timings(
     return found, {peer: found.get(peer) for peer in peers}
 
 
-def _launches(clock: EventClock, ref: KernelRef, record: Record, case: Case) -> SecondsOf:
-    """Launches of a candidate on the case's operands."""
+def _launches(
+    clock: EventClock, ref: KernelRef, record: Record, cases: Sequence[Case]
+) -> SecondsOf:
+    """Launches of a candidate on the operands of the cases in turn."""
+    case = cases[0]
     kernel, split = ref.entry.kernel, case.splits > 1
     executable = load(clock.device, ref.pack, kernel, record, split=split)
     nbytes = record.workspace_bytes(case.problem.values(), case.splits)
     workspace = clock.device.allocate(nbytes) if nbytes else None
-    return clock.readings(executable, [case.buffers(workspace)], case.constants)
+    return clock.readings(executable, [c.buffers(workspace) for c in cases], case.constants)
 
 
 def _brackets(clock: EventClock, seconds: SecondsOf, least_us: float | None) -> Callable[[], float]:
@@ -72,7 +78,7 @@ def _brackets(clock: EventClock, seconds: SecondsOf, least_us: float | None) -> 
 
 
 def _peer(
-    clock: EventClock, ref: KernelRef, case: Case, peer: str, note: Note
+    clock: EventClock, ref: KernelRef, case: Case, peer: str, sets: int, note: Note
 ) -> Callable[[], float] | None:
     """A peer's brackets on the timer's stream, once its result was compared with float64."""
     torch = torch_module()
@@ -80,14 +86,17 @@ def _peer(
         note(f"peer {peer}: there is no torch that sees a CUDA device")
         return None
     contraction, place = ref.entry.contraction, clock.events.device.place
-    held = tensors(torch, case.host, place)
+    held = [tensors(torch, case.host, place) for _ in range(sets)]
     stream = torch.cuda.ExternalStream(clock.events.stream, device=f"cuda:{place}")
     with torch.cuda.stream(stream):
-        product, reason = working_product(torch, PRODUCTS[peer](torch, contraction, held))
-        if product is None:
-            note(f"peer {peer}: {reason}")
-            return None
-        got = as_array(product(), contraction.c.type)
+        products = []
+        for operands in held:
+            product, reason = working_product(torch, PRODUCTS[peer](torch, contraction, operands))
+            if product is None:
+                note(f"peer {peer}: {reason}")
+                return None
+            products.append(product)
+        got = as_array(products[0](), contraction.c.type)
     error = compare64(contraction, case, got)
     if not error.max_abs <= error.allowed and not contraction.accumulate:
         note(
@@ -96,7 +105,7 @@ def _peer(
         )
         return None
 
-    seconds = clock.events.seconds(lambda i: product())
+    seconds = clock.events.seconds(lambda i: products[i % sets](), cold=sets > 1)
 
     def read() -> float:
         with torch.cuda.stream(stream):

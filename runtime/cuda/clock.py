@@ -36,11 +36,12 @@ def event_clock(device: Memory) -> EventClock:
     ) -> SecondsOf:
         assert isinstance(executable, CudaCode)
         bound, stream = executable.bind(constants), events.stream
-        pointers = [[buffer.pointer for buffer in buffers] for buffers in sets]
+        # With their buffers, which have to live for as long as anybody may launch on them.
+        held = [(buffers, [buffer.pointer for buffer in buffers]) for buffers in sets]
         opened.synchronize(opened.stream)  # the uploads, which went another way
 
         def enqueue(i: int) -> None:
-            bound.launch(pointers[i % len(pointers)], stream)
+            bound.launch(held[i % len(held)][1], stream)
 
         return events.seconds(enqueue, cold=len(sets) > 1)
 
