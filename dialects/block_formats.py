@@ -18,15 +18,19 @@ DECODED_TYPES = ("f32", "f16", "bf16")  # what blocks may be decoded to
 
 @dataclass(frozen=True, kw_only=True)
 class BlockFormat:
-    """``elements`` consecutive elements are stored in ``bytes`` bytes."""
+    """``elements`` consecutive elements are stored in ``bytes`` bytes.
+
+    A block starts at a multiple of ``alignment`` bytes: that of its scale, the widest part.
+    """
 
     name: str
     elements: int
     bytes: int
+    alignment: int
 
 
 # An f16 scale d, then 32 int8 quants q; element i is d * q[i].
-Q8_0 = BlockFormat(name="q8_0", elements=32, bytes=34)
+Q8_0 = BlockFormat(name="q8_0", elements=32, bytes=34, alignment=2)
 BLOCK_FORMATS = (Q8_0,)
 _BY_NAME = {f.name: f for f in BLOCK_FORMATS}
 

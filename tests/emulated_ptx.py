@@ -126,7 +126,7 @@ def _vector(opcode: str) -> int:
 
 def _ld_global(opcode: str, rest: str, words: list[str], guard: str | None) -> Statement:
     ((source, add),) = _place(rest)
-    each = {"u8": 1, "u16": 2, "b32": 4}[opcode.split(".")[-1]]
+    each = {"u8": 1, "u16": 2, "u32": 4, "b32": 4}[opcode.split(".")[-1]]
     names = words[: _vector(opcode)]
 
     def do(wave: Wave, r: Env) -> None:
@@ -220,6 +220,36 @@ def _prmt(opcode: str, rest: str, words: list[str], guard: str | None) -> Statem
     return do
 
 
+def _shf(opcode: str, rest: str, words: list[str], guard: str | None) -> Statement:
+    assert opcode == "shf.r.wrap.b32"
+
+    def do(_: Wave, r: Env) -> None:
+        low, high, bits = (_value(r, w) for w in words[1:])
+        both = (low & 0xFFFFFFFF) | (high & 0xFFFFFFFF) << 32
+        # of 64 bits, none of which a shift to the right by less than 32 fills from above
+        r[words[0]] = both >> (bits & 31) & 0xFFFFFFFF
+
+    return do
+
+
+def _halves(opcode: str, rest: str, words: list[str], guard: str | None) -> Statement:
+    """Packed f16: exact in f32, rounded once."""
+    op, *how = opcode.split(".")
+    assert how == ["rn", "f16x2"]
+    compute = {"sub": np.subtract, "mul": np.multiply}[op]
+
+    def do(_: Wave, r: Env) -> None:
+        a, b = (
+            (_value(r, w) & 0xFFFFFFFF).astype("<u4").view("<f2").astype(np.float32)
+            for w in words[1:]
+        )
+        with np.errstate(over="ignore", invalid="ignore"):
+            made = compute(a, b).astype("<f2")
+        r[words[0]] = made.view("<u4").astype(np.int64)
+
+    return do
+
+
 def _bytes_of(words: list[Array]) -> Array:
     """[lane][register][byte]."""
     stacked = np.stack([w & 0xFFFFFFFF for w in words], 1).astype("<u4")
@@ -287,5 +317,8 @@ _PTX: tuple[tuple[str, Callable[..., Statement]], ...] = (
     ("ldmatrix.", _ldmatrix),
     ("prmt.", _prmt),
     ("cvt.rn.", _cvt),
+    ("shf.", _shf),
+    ("sub.", _halves),
+    ("mul.", _halves),
     ("mma.sync.", _mma),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product as product_of
 from typing import Any
@@ -9,9 +10,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from dialects.block_formats import stored_sizes
 from dialects.expressions import Expression
 from dialects.member import Tile
-from dialects.operands import Contraction, contiguous_strides, operand_span
+from dialects.operands import Contraction, Operand, contiguous_strides, operand_span
 from emulated_wave import Fault, Workgroup
 from kernel_sources import tile_body
 from lowering.builder import dense
@@ -25,7 +27,9 @@ from lowering.tiles.mma_shape import MmaShape
 from lowering.tiles.mma_sync import MmaSyncBody
 from lowering.tiles.rows_kernel import RowsKernel
 from lowering.tiles.rows_shape import rows_shape
+from problems import q8_0_integers
 from ptx_emulator import execute, parse
+from runtime.reference import decoded
 
 TARGET = parse_target("cuda:sm_90a")
 DTYPES = {
@@ -71,24 +75,32 @@ class Case:
         self.strides: dict[str, int] = {}
         self.arrays, self.raw = {}, []
         for operand in self.contraction.operands:
-            shape = [self.sizes[d] for d in operand.dims]
+            sizes = [self.sizes[d] for d in operand.dims]
+            shape = stored_sizes(sizes, operand.source)
             padded = [*shape[:-1], shape[-1] + (self.pad if len(shape) > 1 else 0)]
             strides = contiguous_strides(padded)
             self.strides |= dict(zip(operand.strides, strides, strict=True))
-            dtype = np.dtype(DTYPES[operand.type])
+            dtype = np.dtype(DTYPES[operand.stored_type])
             raw = np.full(operand_span(shape, strides) * dtype.itemsize, 0xFF, np.uint8)
             plain = raw.view(f"u{dtype.itemsize}")  # some types have no strided views of their own
             steps = [s * dtype.itemsize for s in (*strides, 1)]
             view = np.lib.stride_tricks.as_strided(plain, shape, steps).view(dtype)
-            low = 0 if operand.type == "u8" else -3
-            view[...] = rng.integers(low, 4, shape).astype(dtype)
+            view[...] = self.made(operand, sizes, rng)
             self.arrays[operand.name] = view
             self.raw.append(raw)
+
+    def made(self, operand: Operand, sizes: Sequence[int], rng: np.random.Generator) -> np.ndarray:
+        """Small integers as they are stored."""
+        if operand.source is not None:
+            return q8_0_integers(rng, sizes)
+        low = 0 if operand.type == "u8" else -3
+        return rng.integers(low, 4, sizes).astype(DTYPES[operand.type])
 
     def expected(self) -> np.ndarray:
         """The product and its epilogue, exact: every value is a small integer."""
         c = self.contraction
-        a, b = (self.arrays[o.name].astype(np.float64) for o in (c.a, c.b))
+        read = decoded(c, self.arrays)
+        a, b = (read[o.name].astype(np.float64) for o in (c.a, c.b))
         a = a.swapaxes(-1, -2) if c.transposed_a else a
         b = b.swapaxes(-1, -2) if c.transposed_b else b
         result = a @ b

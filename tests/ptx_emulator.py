@@ -146,6 +146,7 @@ _INTEGER: dict[str, Callable[[Array, Array], Array]] = {
     "ori": np.bitwise_or,
     "xori": np.bitwise_xor,
     "divui": np.floor_divide,
+    "ceildivui": lambda a, b: -(-a // b),
     "remui": np.remainder,
     "shrui": np.right_shift,
     "shli": np.left_shift,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from lowering.target import parse_target
 
 SMALL = Tile(m=32, n=64, k=64, waves_m=1, waves_n=2, stages=2)
 DEEP = Tile(m=64, n=64, k=32, waves_m=2, waves_n=2, stages=3)
+Q8 = dense("f16", transposed_b=True, source_b="q8_0")
 BYTES = Tile(m=64, n=64, k=64, waves_m=2, waves_n=2, stages=3)
 
 
@@ -29,6 +31,8 @@ BYTES = Tile(m=64, n=64, k=64, waves_m=2, waves_n=2, stages=3)
         ("sm_89", dense("bf16", transposed_b=True), DEEP, (7, 8)),
         ("sm_89", dense("f8e4m3"), BYTES, (8, 4)),
         ("sm_90a", dense("f16", batch=True, accumulate=True), DEEP, (8, 0)),
+        ("sm_80", Q8, DEEP, (7, 0)),
+        ("sm_90a", Q8, replace(DEEP, m=128, n=128, k=64, waves_n=4), (8, 0)),
         ("sm_120", dense("f8e5m2", transposed_b=True), BYTES, (8, 7)),
     ],
 )
@@ -63,6 +67,18 @@ def test_bodies_for_every_alignment(compile_cache: Path) -> None:
         "mma_sync": dict.fromkeys(names, 8),
         "mma_sync_words": dict.fromkeys(names, 2),
         "mma_sync_narrow": None,
+    }
+    assert all(r.groups[0].count for r in records(build))
+
+
+def test_blocks_need_whole_scales(compile_cache: Path) -> None:
+    """Rows of blocks start at even bytes, whatever the copies of A need."""
+    build = built(source(Q8, SMALL), "cuda:sm_80", compile_cache)
+    needs = {r.identity.body: r.needs.alignment for r in records(build)}
+    assert needs == {
+        "mma_sync": {"a.0": 8, "K": 8, "b.0": 2},
+        "mma_sync_words": {"a.0": 2, "K": 2, "b.0": 2},
+        "mma_sync_narrow": {"b.0": 2},
     }
     assert all(r.groups[0].count for r in records(build))
 

@@ -2,13 +2,15 @@
 
 What lies outside the matrix becomes zero, and its address is never read. A lane copies the same
 chunk of several rows, ``threads / chunks`` rows apart. This is the seam for other sources of an
-operand: what :class:`RegisterCopy` does may make its words in any way.
+operand: a :class:`HeldCopy` may make its chunks of any words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from .mma_shape import CHUNK, MmaShape, StagedRows
 from .ptx_text import PtxText, Word
@@ -31,18 +33,28 @@ class Window:
 
 
 class OperandCopy:
-    """What both kinds of copies share: the lane's place in a tile, and how it moves along K."""
+    """What all copies share: a lane's place in a tile, and how it moves along K.
+
+    A lane copies ``span`` neighbouring chunks of a row at a time.
+    """
+
+    span: ClassVar[int] = 1
 
     def __init__(
         self, ir: PtxText, shape: MmaShape, staged: StagedRows, window: Window, lane: Word
     ) -> None:
         self.ir, self.shape, self.staged, self.window = ir, shape, staged, window
-        self.row, self.chunk = ir.div_w(lane, staged.chunks), ir.rem_w(lane, staged.chunks)
-        self.step = shape.threads // staged.chunks
-        self.count = staged.passes(shape.threads)
+        lanes, at_once = staged.chunks // self.span, shape.threads * self.span
+        self.row = ir.div_w(lane, lanes)
+        self.chunk = ir.mul_w(ir.rem_w(lane, lanes), self.span)
+        self.step = shape.threads // lanes
+        self.count = staged.passes(at_once)
         self._places = {
-            phase: staged.place(ir, ir.add_w(self.row, phase), self.chunk)
-            for phase in staged.phases(shape.threads)[: self.count]
+            phase: [
+                staged.place(ir, ir.add_w(self.row, phase), ir.add_w(self.chunk, part))
+                for part in range(self.span)
+            ]
+            for phase in staged.phases(at_once)[: self.count]
         }
         self._left = (
             window.outer if window.outer is None else ir.sub_w(window.outer, self.row),
@@ -57,17 +69,26 @@ class OperandCopy:
         """The lane's first element along a row."""
         return self.ir.mul_w(self.chunk, self.shape.per)
 
+    @property
+    def _across(self) -> Word:
+        """Bytes from the start of a row to the lane's part of it."""
+        return self.ir.mul_w(self.chunk, CHUNK)
+
+    def _row_bytes(self, elements: int) -> int:
+        """Bytes that neighbouring elements of a row take."""
+        return elements * self.shape.bytes
+
     def _first_address(self) -> str:
         ir = self.ir
         down = ir.long("muli", ir.wide(self.row), self.window.stride)
-        across = ir.wide(ir.mul_w(self.chunk, CHUNK))
+        across = ir.wide(self._across)
         return ir.long("addi", self.window.address, ir.long("addi", down, across))
 
     def advance(self, address: str) -> str:
         """The address in the next tile along K."""
         ir, k = self.ir, self.shape.tile.k
         if self.staged.k_inner:
-            return ir.long("addi", address, k * self.shape.bytes)
+            return ir.long("addi", address, self._row_bytes(k))
         return ir.long("addi", address, ir.long("muli", self.window.stride, k))
 
     def left(self, k_left: Word) -> tuple[str, str]:
@@ -83,11 +104,11 @@ class OperandCopy:
         """The address of the lane's next row."""
         return self.ir.long("addi", address, self._pass_bytes)
 
-    def place(self, slot: Word, index: int) -> tuple[str, int]:
-        """(address, bytes to add) in workgroup memory of one pass; ``slot`` is the stage's own."""
+    def place(self, slot: Word, index: int, part: int = 0) -> tuple[str, int]:
+        """(address, bytes to add) of a pass's chunk in the stage at ``slot``."""
         first = index * self.step
         phase = first % self.staged.period
-        base = self.ir.word(self.ir.add_w(slot, self._places[phase]))
+        base = self.ir.word(self.ir.add_w(slot, self._places[phase][part]))
         return base, (first - phase) * self.staged.row_bytes
 
     def guard(self, index: int, operand: int) -> tuple[str, str, list[tuple[str, str]]]:
@@ -131,16 +152,55 @@ class AsyncCopy(OperandCopy):
         self.ir.asm(text + "}", operands)
 
 
-class RegisterCopy(OperandCopy):
-    """Element by element into registers, and from there, a chunk at a time: any stride will do."""
+class HeldCopy(OperandCopy, ABC):
+    """Through registers: a lane's words wait there, ``held`` of them for each pass."""
+
+    held: ClassVar[int]
 
     def fetch(self, address: str, left: tuple[str, str]) -> list[str]:
-        """This lane's part of a tile as 32-bit words, four to a chunk."""
+        """The words of this lane's part of a tile, loaded but not looked at."""
         words = []
         for index in range(self.count):
-            words += [self._word(address, left, index, w) for w in range(_WORDS)]
+            words += self.load(address, left, index)
             if index + 1 < self.count:
                 address = self.next_pass(address)
+        return words
+
+    def put(self, words: Sequence[str], slot: Word) -> None:
+        """Store what :meth:`fetch` returned."""
+        for index in range(self.count):
+            made = self.chunks_of(words[index * self.held : (index + 1) * self.held])
+            for part in range(self.span):
+                self._store(made[part * _WORDS : (part + 1) * _WORDS], slot, index, part)
+
+    def _store(self, chunk: Sequence[str], slot: Word, index: int, part: int) -> None:
+        where, offset = self.place(slot, index, part)
+        test, prefix, more = self.guard(index, 1 + _WORDS)
+        self.ir.asm(
+            f"{{ {test}{prefix}st.shared.v4.b32 [$0+{offset}], {{$1, $2, $3, $4}}; }}",
+            [(where, "i32"), *((w, "i32") for w in chunk), *more],
+        )
+
+    @abstractmethod
+    def load(self, address: str, left: tuple[str, str], index: int) -> list[str]:
+        """The words of one pass."""
+
+    @abstractmethod
+    def chunks_of(self, words: Sequence[str]) -> Sequence[str]:
+        """What to store of one pass, four words to a chunk."""
+
+
+class RegisterCopy(HeldCopy):
+    """Element by element, for any stride."""
+
+    held: ClassVar[int] = _WORDS
+
+    def load(self, address: str, left: tuple[str, str], index: int) -> list[str]:
+        """See :class:`HeldCopy`."""
+        return [self._word(address, left, index, w) for w in range(_WORDS)]
+
+    def chunks_of(self, words: Sequence[str]) -> Sequence[str]:
+        """See :class:`HeldCopy`."""
         return words
 
     def _word(self, address: str, left: tuple[str, str], index: int, word: int) -> str:
@@ -156,14 +216,3 @@ class RegisterCopy(OperandCopy):
             text += f"shl.b32 t, t, {8 * size * i}; or.b32 $0, $0, t; "
         operands = [(address, "i64"), (left[0], "i32"), (left[1], "i32")]
         return self.ir.asm(text + "}", operands, result="i32", early=True)
-
-    def put(self, words: list[str], slot: Word) -> None:
-        """Store what :meth:`fetch` returned."""
-        for index in range(self.count):
-            where, offset = self.place(slot, index)
-            mine = words[index * _WORDS : (index + 1) * _WORDS]
-            test, prefix, more = self.guard(index, 1 + _WORDS)
-            self.ir.asm(
-                f"{{ {test}{prefix}st.shared.v4.b32 [$0+{offset}], {{$1, $2, $3, $4}}; }}",
-                [(where, "i32"), *((w, "i32") for w in mine), *more],
-            )

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 
+from dialects.block_formats import block_format
 from dialects.operands import Contraction, Operand
 from dialects.types import element_type
 
 from .interface import STORAGE, bind_buffer, constant_names, load_constants, storage_type
-from .mma_copy import AsyncCopy, RegisterCopy, Window
+from .mma_blocks import BlockCopy
+from .mma_copy import AsyncCopy, OperandCopy, RegisterCopy, Window
 from .mma_epilogue import PairStore, lane_placement
 from .mma_fragments import Fragments
 from .mma_pipeline import Loop, Staging, multiply_async, multiply_through_registers
 from .mma_shape import WAVE, MmaShape, staged_rows
-from .ptx_text import PtxText
+from .ptx_text import PtxText, Word
 from .raster import grouped_tile
 
 
@@ -52,15 +54,15 @@ class MmaKernel:
             self.ir,
             layout=self.layout,
             binding=binding,
-            type_name=operand.type,
+            type_name=operand.stored_type,
             count=self.values.span(self.ir, operand),
             read_only=binding < len(self.contraction.operands) - 1,
         )
 
     def _origin(self, operand: Operand) -> tuple[str, str]:
         """(address of the first element of this batch, stride of a row in bytes), both i64."""
-        ir, nbytes = self.ir, element_type(operand.type).bytes
-        kind = f"memref<?x{storage_type(operand.type)}, {STORAGE}>"
+        ir, nbytes = self.ir, element_type(operand.stored_type).bytes
+        kind = f"memref<?x{storage_type(operand.stored_type)}, {STORAGE}>"
         address = ir.address_of(self.buffers[operand.name], kind, "i64")
 
         def stride_bytes(axis: int) -> str:
@@ -83,10 +85,23 @@ class MmaKernel:
             start = ir.long("muli", ir.wide(first), stride)
             outer, inner = left, None
         else:
-            start = ir.long("muli", ir.wide(first), self.shape.bytes)
+            start = self._along(operand, first)
             outer, inner = None, left
         start = ir.long("addi", address, start)
         return Window(address=start, stride=stride, outer=outer, inner=inner)
+
+    def _along(self, operand: Operand, elements: Word) -> str:
+        """Bytes that the first elements of a row take, whole blocks of them."""
+        ir = self.ir
+        if operand.source is None:
+            return ir.long("muli", ir.wide(elements), self.shape.bytes)
+        blocks = block_format(operand.source)
+        return ir.mul_d(ir.wide(ir.div_w(elements, blocks.elements)), blocks.bytes)
+
+    def _copy_kind(self, operand: Operand) -> type[OperandCopy]:
+        if operand.source is not None:
+            return BlockCopy
+        return AsyncCopy if self.shape.copy_bytes else RegisterCopy
 
     def _sums(self) -> list[str]:
         ir, shape, c = self.ir, self.shape, self.contraction
@@ -97,8 +112,8 @@ class MmaKernel:
             (c.a, self.a_rows, 0, self.wave_row),
             (c.b, self.b_rows, self.a_rows.bytes, self.wave_column),
         ):
-            kind = AsyncCopy if shape.copy_bytes else RegisterCopy
-            copy = kind(ir, shape, staged, self._window(operand), self.lane)
+            window = self._window(operand)
+            copy = self._copy_kind(operand)(ir, shape, staged, window, self.lane)
             fragments = Fragments(
                 ir, shape, staged, is_a=operand is c.a, wave0=wave0, lane=self.wave_lane
             )

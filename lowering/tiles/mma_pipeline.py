@@ -4,27 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
 
-from .mma_copy import AsyncCopy, OperandCopy, RegisterCopy
+from .mma_copy import AsyncCopy, HeldCopy, OperandCopy
 from .mma_fragments import Fragments, Multiplier
 from .mma_shape import MmaShape
 from .ptx_text import PtxText, Word
 
-Copy = TypeVar("Copy", bound=OperandCopy)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Staging(Generic[Copy]):
+class Staging:
     """How one operand gets into workgroup memory and out of it; ``base`` is its part of a stage."""
 
     base: Word
-    copy: Copy
+    copy: OperandCopy
     fragments: Fragments
 
 
 @dataclass(frozen=True, kw_only=True)
-class Loop(Generic[Copy]):
+class Loop:
     """What both pipelines work on; ``shared`` is the address of the first of the stages."""
 
     ir: PtxText
@@ -32,8 +29,8 @@ class Loop(Generic[Copy]):
     k: Word
     shared: Word
     stage_bytes: int
-    a: Staging[Copy]
-    b: Staging[Copy]
+    a: Staging
+    b: Staging
 
     @property
     def tiles(self) -> Word:
@@ -61,13 +58,14 @@ class Loop(Generic[Copy]):
         return ir.word(ir.select_w(ir.compare_w("eq", following, end), self.shared, following))
 
 
-def multiply_async(loop: Loop[AsyncCopy]) -> list[str]:
+def multiply_async(loop: Loop) -> list[str]:
     """Sums of a wave, with ``stages - 1`` tiles on their way while one is multiplied.
 
     One barrier a tile. The fragments of a step are loaded while the step before is multiplied, the
     first ones of a tile too: by then every lane has waited for its own copies of that tile, and
     the barrier has shown that all have. The stage that is refilled was last read before the
-    barrier of the tile before.
+    barrier of the tile before. What cannot be copied asynchronously waits in registers for one
+    tile, and is stored before the barrier.
     """
     ir, shape = loop.ir, loop.shape
     stages = shape.tile.stages
@@ -75,7 +73,9 @@ def multiply_async(loop: Loop[AsyncCopy]) -> list[str]:
     sources, k_left, slot = [c.start for c in copies], loop.k, loop.shared
     for stage in range(stages - 1):
         slot = ir.add_w(loop.shared, stage * loop.stage_bytes)
+        held = _Held(loop, sources, k_left)
         _Issue(loop, sources, k_left, slot).part(0, 1)
+        held.put(slot)
         sources, k_left = _advance(loop, sources, k_left)
     _await_tile(ir, stages - 2)
     fragments = loop.load(loop.shared, 0)
@@ -92,6 +92,7 @@ def multiply_async(loop: Loop[AsyncCopy]) -> list[str]:
         sums, rest = carried[:loop_sums], carried[loop_sums:]
         a, b = _unflat(rest[: len(words)], fragments)
         (a_source, b_source, k_left, read, fill) = rest[len(words) :]
+        held = _Held(loop, [a_source, b_source], k_left)
         issue = _Issue(loop, [a_source, b_source], k_left, fill)
         parts = max(shape.steps - 1, 1)
         for step in range(shape.steps):
@@ -99,6 +100,7 @@ def multiply_async(loop: Loop[AsyncCopy]) -> list[str]:
             if last:
                 if parts == shape.steps:
                     issue.part(step, parts)
+                held.put(fill)
                 _await_tile(ir, stages - 2)
                 read = loop.next_slot(read)
             following = loop.load(read, (step + 1) % shape.steps)
@@ -115,23 +117,13 @@ def multiply_async(loop: Loop[AsyncCopy]) -> list[str]:
     return result[:loop_sums]
 
 
-def multiply_through_registers(loop: Loop[RegisterCopy]) -> list[str]:
+def multiply_through_registers(loop: Loop) -> list[str]:
     """Sums of a wave: a tile waits in registers while the one before it is multiplied."""
     ir, shape = loop.ir, loop.shape
-    stagings = (loop.a, loop.b)
     sums, multiplier = loop.zeros(), Multiplier(ir, shape)
-
-    def fetch(sources: Sequence[str], k_left: Word) -> list[list[str]]:
-        copies = zip(stagings, sources, strict=True)
-        return [s.copy.fetch(address, s.copy.left(k_left)) for s, address in copies]
-
-    def put(words: list[list[str]], slot: Word) -> None:
-        for staging, mine in zip(stagings, words, strict=True):
-            staging.copy.put(mine, ir.add_w(slot, staging.base))
-        ir.emit("gpu.barrier")
-
-    sources = [s.copy.start for s in stagings]
-    put(fetch(sources, loop.k), loop.shared)
+    sources = [s.copy.start for s in (loop.a, loop.b)]
+    _Held(loop, sources, loop.k).put(loop.shared)
+    ir.emit("gpu.barrier")
     sources, k_left = _advance(loop, sources, loop.k)
     initial = [
         *((s, shape.accumulator) for s in sums),
@@ -141,38 +133,54 @@ def multiply_through_registers(loop: Loop[RegisterCopy]) -> list[str]:
 
     def k_tile(_: str, carried: list[str]) -> list[str]:
         sums, (a_source, b_source, k_left, slot) = carried[:-4], carried[-4:]
-        words = fetch([a_source, b_source], k_left)
+        held = _Held(loop, [a_source, b_source], k_left)
         for step in range(shape.steps):
             sums = multiplier.step(sums, *loop.load(slot, step))
         other = loop.next_slot(slot)
-        put(words, other)
+        held.put(other)
+        ir.emit("gpu.barrier")
         moved, k_next = _advance(loop, [a_source, b_source], k_left)
         return [*sums, *moved, ir.word(k_next), other]
 
     return ir.loop_w(0, loop.tiles, 1, initial, k_tile)[: len(sums)]
 
 
-class _Issue:
-    """The copies of one tile, issued in parts between multiplications."""
+class _Held:
+    """What of one tile goes through registers: on its way from here to :meth:`put`."""
 
-    def __init__(
-        self, loop: Loop[AsyncCopy], sources: Sequence[str], k_left: Word, slot: Word
-    ) -> None:
+    def __init__(self, loop: Loop, sources: Sequence[str], k_left: Word) -> None:
+        self._ir = loop.ir
+        self._jobs = [
+            (staging.base, staging.copy, staging.copy.fetch(source, staging.copy.left(k_left)))
+            for staging, source in zip((loop.a, loop.b), sources, strict=True)
+            if isinstance(staging.copy, HeldCopy)
+        ]
+
+    def put(self, slot: Word) -> None:
+        """Store it in a stage."""
+        for base, copy, words in self._jobs:
+            copy.put(words, self._ir.add_w(slot, base))
+
+
+class _Issue:
+    """The asynchronous copies of one tile, issued in parts between multiplications."""
+
+    def __init__(self, loop: Loop, sources: Sequence[str], k_left: Word, slot: Word) -> None:
         ir = loop.ir
         self._ir = ir
         self._jobs: list[tuple[int, Callable[[range], None]]] = []
         for staging, source in zip((loop.a, loop.b), sources, strict=True):
-            self._add(staging, source, staging.copy.left(k_left), ir.add_w(slot, staging.base))
+            copy = staging.copy
+            if isinstance(copy, AsyncCopy):
+                self._add(copy, source, copy.left(k_left), ir.add_w(slot, staging.base))
 
-    def _add(
-        self, staging: Staging[AsyncCopy], source: str, left: tuple[str, str], slot: Word
-    ) -> None:
+    def _add(self, copy: AsyncCopy, source: str, left: tuple[str, str], slot: Word) -> None:
         address = [source]
 
         def passes(which: range) -> None:
-            address[0] = staging.copy.issue(address[0], slot, left, which)
+            address[0] = copy.issue(address[0], slot, left, which)
 
-        self._jobs.append((staging.copy.count, passes))
+        self._jobs.append((copy.count, passes))
 
     def part(self, index: int, parts: int) -> None:
         """Issue one of ``parts`` parts; the last one closes the tile's group."""
@@ -182,9 +190,7 @@ class _Issue:
             self._ir.asm("cp.async.commit_group;")
 
 
-def _advance(
-    loop: Loop[AsyncCopy] | Loop[RegisterCopy], sources: Sequence[str], k_left: Word
-) -> tuple[list[str], Word]:
+def _advance(loop: Loop, sources: Sequence[str], k_left: Word) -> tuple[list[str], Word]:
     copies = (loop.a.copy, loop.b.copy)
     moved = [c.advance(s) for c, s in zip(copies, sources, strict=True)]
     return moved, loop.ir.sub_w(k_left, loop.shape.tile.k)

@@ -3,7 +3,8 @@
 A workgroup of waves_m x waves_n waves computes an m x n tile of C. Tiles of A and B travel through
 a ring of stages in workgroup memory, in their own type and in the order in which they are stored,
 swizzled so that neither copies nor matrix loads meet in a bank (seed section 1; PTX ISA, sections
-9.7.9.25, 9.7.14). Three widths of copies, because ``cp.async`` takes aligned addresses only.
+9.7.9.25, 9.7.14). Three widths of copies, because ``cp.async`` takes aligned addresses only; block
+formats come through registers, whatever the width of the other operand's copies.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from dialects.block_formats import block_format
 from dialects.manifest import Footprint, Needs
 from dialects.member import Tile
-from dialects.operands import Contraction, OperandGroup, Tier
+from dialects.operands import Contraction, Operand, OperandGroup, Tier
 from dialects.types import element_type
 
 from ..instructions import native_instruction
@@ -21,13 +23,15 @@ from ..target import Target
 from .body import Emitted, contraction_group, refused_types
 from .gemm_launch import gemm_executable, gemm_host, gemm_launch, gemm_layout
 from .kernel_text import MAX_UNROLLED
+from .mma_blocks import BlockCopy
 from .mma_epilogue import STORED_BYTES
 from .mma_kernel import MmaKernel
 from .mma_shape import CHUNK, MMA_TYPES, WAVE, MmaShape, staged_rows
+from .operand_source import DECODED
 from .staged_gemm import copied_alignment
 
 MOST_THREADS = 1024
-HELD = 224  # sums and fragments of a lane: the rest of 255 registers holds addresses and counters
+HELD = 224  # sums, fragments, blocks of a lane: the rest of 255 registers is for addresses
 # PTX ISA, release notes: mma.m16n8k16, cp.async and ldmatrix; mma with e4m3 and e5m2
 PTX, PTX_F8 = (7, 0), (8, 4)
 
@@ -52,7 +56,7 @@ class MmaSyncBody:
         if element_type(c.c.type).bytes not in STORED_BYTES:
             return f"{self.name} stores no {c.c.type} ('{c.c.name}')"
         plain = replace(c, a=replace(c.a, type="f16"), b=replace(c.b, type="f16"))
-        refused = refused_types(plain, self.name)  # 8-bit floats are multiplied, no more
+        refused = refused_types(plain, self.name, DECODED)  # 8-bit floats are multiplied, no more
         return refused or self._cut_refusal(c, tile)
 
     def _cut_refusal(self, contraction: Contraction, tile: Tile) -> str | None:
@@ -65,8 +69,9 @@ class MmaSyncBody:
             return f"{self.name}: {waves} do not cut {tile.m}x{tile.n} into parts of 16x16"
         if tile.k % shape.depth:
             return f"{self.name}: k = {tile.k} is no multiple of {shape.depth}, the instruction's"
-        if shape.held > HELD:
-            return f"{self.name}: a lane would hold {shape.held} > {HELD} sums and fragments"
+        held = shape.held + _held_blocks(contraction, shape)
+        if held > HELD:
+            return f"{self.name}: a lane would hold {held} > {HELD} sums, fragments and blocks"
         return self._copy_refusal(contraction, shape)
 
     def _copy_refusal(self, contraction: Contraction, shape: MmaShape) -> str | None:
@@ -74,7 +79,7 @@ class MmaSyncBody:
         copied = 0
         for operand in (contraction.a, contraction.b):
             staged = staged_rows(contraction, operand, shape)
-            refusal = staged.refusal()
+            refusal = staged.refusal() or _block_refusal(operand, staged.row_bytes // shape.bytes)
             if refusal is not None:
                 return f"{self.name}: {refusal} ('{operand.name}')"
             if shape.threads % staged.chunks:
@@ -114,7 +119,10 @@ class MmaSyncBody:
             launch=gemm_launch(contraction, tile, block, shared, linear=True),
             workspace=None,
             prepared=None,
-            needs=Needs(wave_width=WAVE, alignment=self._alignment(contraction, shape)),
+            needs=Needs(
+                wave_width=WAVE,
+                alignment=copied_alignment(contraction, self.copy_bytes // shape.bytes or 1),
+            ),
             footprint=Footprint(
                 static_shared_bytes=0,
                 dynamic_shared_bytes=shared,
@@ -125,11 +133,6 @@ class MmaSyncBody:
             aligned=dict(body.aligned),
             ptx_version=PTX_F8 if contraction.a.type.startswith("f8") else PTX,
         )
-
-    def _alignment(self, contraction: Contraction, shape: MmaShape) -> dict[str, int] | None:
-        if not self.copy_bytes:
-            return None
-        return copied_alignment(contraction, self.copy_bytes // shape.bytes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,6 +163,26 @@ def _two_stages(name: str, tile: Tile) -> str | None:
     if tile.stages in (0, 2):
         return None
     return f"{name} has 2 stages, not {tile.stages}"
+
+
+def _held_blocks(contraction: Contraction, shape: MmaShape) -> int:
+    """Registers of a lane for blocks on their way, each with its address."""
+    blocks = [o for o in (contraction.a, contraction.b) if o.source is not None]
+    lanes = shape.threads * BlockCopy.span
+    passes = sum(staged_rows(contraction, o, shape).passes(lanes) for o in blocks)
+    return passes * (BlockCopy.held + 2)
+
+
+def _block_refusal(operand: Operand, elements: int) -> str | None:
+    """Why staged rows of so many elements cannot be decoded from blocks, or None."""
+    if operand.source is None:
+        return None
+    if operand.type != "f16":
+        return f"{operand.source} is decoded to f16, not {operand.type}"
+    whole = block_format(operand.source).elements
+    if elements % whole:
+        return f"staged rows of {elements} elements are no whole {operand.source} blocks of {whole}"
+    return None
 
 
 def _group(contraction: Contraction, shape: MmaShape) -> OperandGroup:

@@ -205,11 +205,20 @@ class PtxText(KernelText):
         return self.value(line, "asm")
 
     def asm_values(
-        self, text: str, types: Sequence[str], operands: Sequence[tuple[str, str]]
+        self,
+        text: str,
+        types: Sequence[str],
+        operands: Sequence[tuple[str, str]],
+        *,
+        early: bool = False,
     ) -> list[str]:
-        """An ``llvm.inline_asm`` with several results ``$0`` to ``$n-1``; the operands follow."""
+        """An ``llvm.inline_asm`` with several results ``$0`` to ``$n-1``; the operands follow.
+
+        ``early`` is that of :meth:`asm`.
+        """
         struct = f"!llvm.struct<({', '.join(types)})>"
-        constraints = [f"={_CONSTRAINTS[t]}" for t in types]
+        written = "=&" if early else "="
+        constraints = [f"{written}{_CONSTRAINTS[t]}" for t in types]
         constraints += [_CONSTRAINTS[t] for _, t in operands]
         made = self._asm(text, constraints, operands, struct, pure=False)
         return self.fields(made, struct, len(types))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+from dialects.block_formats import block_format
 from dialects.expressions import ceildiv
 from dialects.member import Tile
 from dialects.operands import Contraction, Operand
@@ -71,11 +72,18 @@ class MatrixShape:
         return PAD_BYTES // self.bytes
 
 
-def copied_alignment(contraction: Contraction, per: int) -> dict[str, int]:
-    """Strides and contiguous sizes of A and B that must be multiples of ``per`` elements."""
-    operands = (contraction.a, contraction.b)
-    names = [s for o in operands for s in o.strides] + [o.dims[-1] for o in operands]
-    return dict.fromkeys(names, per)
+def copied_alignment(contraction: Contraction, per: int) -> dict[str, int] | None:
+    """What strides and contiguous sizes of A and B must be multiples of, in stored elements.
+
+    Dense operands are copied ``per`` elements at a time. Blocks start where a scale may.
+    """
+    needs: dict[str, int] = {}
+    for operand in (contraction.a, contraction.b):
+        if operand.source is None:
+            needs |= dict.fromkeys((*operand.strides, operand.dims[-1]), per)
+        else:
+            needs |= dict.fromkeys(operand.strides, block_format(operand.source).alignment)
+    return {name: multiple for name, multiple in needs.items() if multiple > 1} or None
 
 
 def too_much_text(shape: MatrixShape) -> str | None:

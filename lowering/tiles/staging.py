@@ -53,7 +53,7 @@ class Staging:
         """What the operand's strides and its innermost size must be multiples of."""
         if self.operand.source is not None:
             # a scale must not straddle two words; whole blocks are a rule of their own
-            return dict.fromkeys(self.operand.strides, 2)
+            return dict.fromkeys(self.operand.strides, block_format(self.operand.source).alignment)
         if self.run == 1:
             return {}
         return dict.fromkeys((*self.operand.strides, self.operand.dims[-1]), self.run)
