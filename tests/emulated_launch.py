@@ -8,6 +8,7 @@ from math import prod
 
 import numpy as np
 
+from dialects.block_formats import stored_sizes
 from dialects.expressions import Expression
 from dialects.manifest import Launch as ManifestLaunch
 from dialects.manifest import Needs
@@ -18,12 +19,14 @@ from emulated_ir import Program, read_program
 from kernel_emulator import Emulator, EmulatorError, Launch
 from kernel_sources import tile_body
 from lowering.target import Target, module_attributes, parse_target
+from lowering.tiles.staging import WORD
+from problems import q8_0_integers
 from runtime.dtypes import dtype_of
-from runtime.reference import evaluate
+from runtime.reference import decoded, evaluate
 
 LARGEST = 3
 POISON = 0xFF  # NaN in every float type, -1 in an integer
-LEAST_BYTES = 16  # an operand without elements: one unit of copying is read of it, and dropped
+LEAST_BYTES = 0  # an operand without elements: nothing of it is read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,10 +39,11 @@ class Case:
     needs: Needs
     wave: int
 
-    def takes(self, values: Mapping[str, int]) -> bool:
+    def takes(self, values: dict[str, int]) -> bool:
         """Whether sizes and strides are aligned as the body needs."""
         alignment = self.needs.alignment or {}
-        return all(values[name] % need == 0 for name, need in alignment.items())
+        starts = {o.name: 0 for o in self.contraction.operands}
+        return all((starts | values)[name] % need == 0 for name, need in alignment.items())
 
 
 def case_of(body: str, target: str | Target, contraction: Contraction, tile: Tile) -> Case:
@@ -76,12 +80,18 @@ def transposed(contraction: Contraction, *, a: bool = False, b: bool = False) ->
 
 
 def check(
-    case: Case, sizes: Sequence[int], *, slack: int = 0, program: Program | None = None
+    case: Case,
+    sizes: Sequence[int],
+    *,
+    slack: int = 0,
+    program: Program | None = None,
+    given: Mapping[str, np.ndarray] | None = None,
 ) -> int:
     """Run one launch and compare every byte of the result's buffer; how many products it took.
 
     ``sizes`` are in the kernel's order. ``slack`` elements lie between rows, poisoned; the buffers
-    end with the last element. ``program`` runs in place of the case's own.
+    end with the last element. ``program`` runs in place of the case's own; ``given`` are operands
+    as they are stored, in place of small integers.
 
     Raises:
         EmulatorError: a wrong result, or anything that the emulator refuses.
@@ -92,13 +102,14 @@ def check(
     arrays, strides = {}, {}
     buffers, spans = [], []
     for operand in contraction.operands:
-        shape = [named[d] for d in operand.dims]
+        elements = [named[d] for d in operand.dims]
+        shape = stored_sizes(elements, operand.source)
         layout = _strides(shape, slack)
         strides |= dict(zip(operand.strides, layout, strict=True))
         window, buffer = _window(operand, shape, layout)
         if operand is not contraction.c or contraction.accumulate:
-            low = 0 if element_type(operand.type).kind == "unsigned" else -LARGEST
-            window[...] = rng.integers(low, LARGEST + 1, shape).astype(window.dtype)
+            made = (given or {}).get(operand.name)
+            window[...] = _integers(operand, elements, rng) if made is None else made
         arrays[operand.name] = window.copy()
         buffers.append(buffer)
         spans.append(operand_span(shape, layout) * window.itemsize)
@@ -115,12 +126,20 @@ def check(
         spans=spans,
     )
     run = Emulator(program or case.program, launch)
-    expected = evaluate(contraction, arrays)
+    expected = evaluate(contraction, decoded(contraction, arrays))
     _compare(case, buffers[-1], [named[d] for d in contraction.c.dims], slack, expected)
     once = run.buffers[-1].stores
     if once.max(initial=0) > 1:
         raise EmulatorError("an element of the result is stored twice")
     return run.products
+
+
+def _integers(operand: Operand, sizes: Sequence[int], rng: np.random.Generator) -> np.ndarray:
+    """Small integers as they are stored."""
+    if operand.source is not None:
+        return q8_0_integers(rng, sizes)
+    low = 0 if element_type(operand.type).kind == "unsigned" else -LARGEST
+    return rng.integers(low, LARGEST + 1, sizes).astype(dtype_of(operand.type))
 
 
 def _strides(shape: Sequence[int], slack: int) -> list[int]:
@@ -132,9 +151,14 @@ def _strides(shape: Sequence[int], slack: int) -> list[int]:
 def _window(
     operand: Operand, shape: Sequence[int], strides: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """An operand in a poisoned buffer that ends with it, and the buffer's bytes."""
-    dtype = dtype_of(operand.type)
+    """An operand in a poisoned buffer that ends with it, and the buffer's bytes.
+
+    Blocks are read in words, of which every buffer has whole ones.
+    """
+    dtype = dtype_of(operand.stored_type)
     size = operand_span(shape, strides) * dtype.itemsize
+    if operand.source is not None:
+        size = -(-size // WORD) * WORD
     buffer = np.full(size if prod(shape) else LEAST_BYTES, POISON, np.uint8)
     steps = [s * dtype.itemsize for s in (*strides, 1)]
     window = np.ndarray(shape, dtype, buffer, strides=steps)

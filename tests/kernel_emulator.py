@@ -56,6 +56,14 @@ def _remainder(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return a % b
 
 
+def _shifted(
+    op: Callable[[np.ndarray, np.ndarray], np.ndarray], a: np.ndarray, b: np.ndarray
+) -> np.ndarray:
+    if np.any((b < 0) | (b >= 8 * a.dtype.itemsize)):
+        raise EmulatorError("shifts by as much as all bits of a value")
+    return op(a, b)
+
+
 _BINARY: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "arith.addi": np.add,
     "arith.subi": np.subtract,
@@ -63,6 +71,10 @@ _BINARY: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "arith.addf": np.add,
     "arith.mulf": np.multiply,
     "arith.andi": np.bitwise_and,
+    "arith.ori": np.bitwise_or,
+    "arith.shli": lambda a, b: _shifted(np.left_shift, a, b),
+    "arith.shrsi": lambda a, b: _shifted(np.right_shift, a, b),
+    "arith.shrui": lambda a, b: _shifted(_through_unsigned(np.right_shift), a, b),
     "arith.maximumf": np.maximum,
     "arith.minimumf": np.minimum,
     "arith.maxsi": np.maximum,
@@ -268,6 +280,13 @@ def _bitcast(run: Emulator, step: Step, _: np.ndarray) -> None:
     run.values[step.writes[0]] = value.view(_dtype(step.types[0])[1])
 
 
+def _broadcast(run: Emulator, step: Step, _: np.ndarray) -> None:
+    sizes, dtype = _dtype(step.types[0])
+    value = run.array(step.reads[0])
+    shape = (len(value), *sizes)
+    run.values[step.writes[0]] = np.broadcast_to(value[:, None], shape).astype(dtype)
+
+
 def _extract(run: Emulator, step: Step, _: np.ndarray) -> None:
     (position,) = step.attributes["static_position"]
     run.values[step.writes[0]] = run.array(step.reads[0])[:, position]
@@ -430,6 +449,7 @@ _HANDLERS: dict[str, Callable[[Emulator, Step, np.ndarray], None]] = {
     "vector.load": _load,
     "vector.store": _store,
     "vector.bitcast": _bitcast,
+    "vector.broadcast": _broadcast,
     "vector.extract": _extract,
     "vector.from_elements": _from_elements,
     "scf.for": _for,

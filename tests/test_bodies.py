@@ -89,7 +89,18 @@ def with_extra(extra: Operand) -> Contraction:
             r"no f8e4m3 \('c'\)",
         ),
         ("vulkan", Q8, replace(TILE, k=3), "q8_0 is read in pairs, each lane would copy one"),
-        (LISTED, Q8, WAVES, r"coop_matrix has no q8_0 source \('b'\), only dense"),
+        (
+            "cuda:sm_90a",
+            Q8,
+            replace(STAGED, k=16),
+            r"mma_sync: staged rows of 16 elements are no whole q8_0 blocks of 32 \('b'\)",
+        ),
+        (
+            RDNA,
+            Q8,
+            Tile(m=128, n=16, k=16, waves_m=8, waves_n=1),
+            "q8_0 is read in pairs, each lane would copy one element",
+        ),
         (LISTED, dense("i8", "i16"), WAVES, r"the driver lists no config for i8\*i8->i16"),
         (LISTED, dense("bf16"), WAVES, "gpu.mma_matrix has no bf16 operand"),
         (LISTED, dense("f16"), replace(WAVES, m=20), "no listed config .* divides the wave tile"),
@@ -139,6 +150,44 @@ def test_copies_of_16_bytes_need_as_much_of_a_tile() -> None:
     assert tile_body("mfma_narrow").refusal(product, tile, target) is None
     refusal = tile_body("mfma").refusal(product, tile, target)
     assert refusal == "copies of 16 bytes need a tile in multiples of 16"
+
+
+def test_decoded_blocks_are_stored_in_whole_units() -> None:
+    """A cooperative matrix's wide unit; lone elements take any run of a block."""
+    tile, target = replace(WAVES, n=16, waves_m=2), parse_target(LISTED)
+    assert tile_body("coop_matrix_narrow").refusal(Q8, tile, target) is None
+    refusal = tile_body("coop_matrix").refusal(Q8, tile, target)
+    assert refusal == "each lane would decode 4 < 8 elements of 'b'"
+    assert tile_body("coop_matrix").refusal(Q8, WAVES, target) is None
+
+
+@pytest.mark.parametrize(
+    ("body", "target", "tile", "needs"),
+    [
+        ("software", "cuda:sm_80", TILE, {"b.0": 2, "b": 4}),
+        ("mma_sync_narrow", "cuda:sm_80", replace(STAGED, k=32), {"b.0": 2}),
+        ("wmma", RDNA, WAVES, {"K": 8, "a.0": 8, "b.0": 2, "b": 4}),
+        ("mfma_narrow", CDNA, WAVES, {"b.0": 2, "b": 4}),
+        ("coop_matrix", LISTED, WAVES, {"K": 8, "a.0": 8, "b.0": 2, "b": 4}),
+    ],
+)
+def test_where_blocks_may_lie(body: str, target: str, tile: Tile, needs: dict[str, int]) -> None:
+    """Rows a scale apart; and where blocks are read in words from the start, that is a word."""
+    emitted = tile_body(body).emit("gemm", Q8, tile, parse_target(target))
+    assert emitted.needs.alignment == needs
+
+
+def test_bodies_without_a_decoder_say_so() -> None:
+    """Copies by the engine or asynchronous ones move bytes as they are."""
+    target, tile = parse_target("cuda:sm_90a"), Tile(m=128, n=128, k=64, waves_m=2, waves_n=4)
+    for name in ("wgmma", "tma_wgmma"):
+        served = replace(tile, stages=3)
+        assert (
+            tile_body(name).refusal(replace(Q8, b=replace(Q8.b, source=None)), served, target)
+            is None
+        )
+        refusal = tile_body(name).refusal(Q8, served, target)
+        assert refusal == f"{name} has no q8_0 source ('b'), only dense"
 
 
 def test_the_wave_of_an_isa_without_facts_of_it() -> None:

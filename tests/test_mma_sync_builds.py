@@ -81,6 +81,8 @@ def test_blocks_need_whole_scales(compile_cache: Path) -> None:
         "mma_sync_narrow": {"b.0": 2},
     }
     assert all(r.groups[0].count for r in records(build))
+    modes = {(a.param, a.mode) for r in records(build) for a in r.access}
+    assert modes == {("a", "read"), ("b", "read"), ("c", "write")}
 
 
 def test_a_narrow_sum_is_rounded_once() -> None:

@@ -16,7 +16,8 @@ from .amd_fragments import Fragment
 from .gemm_store import store_element
 from .interface import SHARED, storage_type
 from .kernel_text import Index
-from .staged_gemm import BUFFERS, WIDE_BYTES, MatrixShape, Staged, StagedGemm
+from .operand_source import Fetched
+from .staged_gemm import BUFFERS, WIDE_BYTES, Copied, MatrixShape, Staged, StagedGemm
 
 _LEAST_STORE = 4  # bytes: a bank of workgroup memory
 
@@ -54,7 +55,7 @@ class _InnermostK(Staged):
             extent = kernel.tile.m if operand is kernel.contraction.a else kernel.tile.n
             depth = turned_depth(shape, extent * kernel.tile.k // shape.per)
         wide = self.turned and shape.wide
-        super().__init__(kernel, operand, outer, inner, per=shape.per, depth=depth, down=wide)
+        super().__init__(kernel, operand, outer, inner, depth=depth, down=wide)
         self.extent = self.width if self.turned else self.rows
         self.element = storage_type(operand.type)
         self.pitch = kernel.tile.k + shape.pad
@@ -83,7 +84,7 @@ class AmdKernel(StagedGemm):
         """See :class:`.StagedGemm`."""
         return _InnermostK(self, operand, outer, inner)
 
-    def put(self, staged: Staged, values: list[str], buffer: Index) -> None:
+    def put(self, staged: Staged, values: list[Copied], buffer: Index) -> None:
         """See :class:`.StagedGemm`."""
         assert isinstance(staged, _InnermostK)
         ir = self.ir
@@ -92,15 +93,33 @@ class AmdKernel(StagedGemm):
             unit, row, column = staged.place(self, index)
             inner = ir.mul(column, staged.per)
             mine = values[index * staged.depth : (index + 1) * staged.depth]
+            along = (inner, row) if staged.turned else (row, inner)
+            first = ir.add(start, ir.add(ir.mul(along[0], staged.pitch), along[1]))
+            step = staged.pitch if staged.turned else self._run(staged)
             partial = (index + 1) * self.shape.threads > staged.total
             with ir.when(ir.less(unit, staged.total)) if partial else nullcontext():
-                if staged.turned:
-                    first = ir.add(start, ir.add(ir.mul(inner, staged.pitch), row))
-                    for step, value in enumerate(self._turn(mine)):
-                        self._put_run(staged, value, ir.add(first, step * staged.pitch))
-                else:
-                    place = ir.add(ir.mul(row, staged.pitch), inner)
-                    self._put_run(staged, self._elements(mine[0]), ir.add(start, place))
+                for number, value in enumerate(self._runs(staged, mine)):
+                    self._put_run(staged, value, ir.add(first, number * step))
+
+    def _run(self, staged: _InnermostK) -> int:
+        """Neighbouring k that are stored at once."""
+        if staged.turned:
+            return staged.depth
+        return min(staged.per, WIDE_BYTES // self.shape.bytes)
+
+    def _runs(self, staged: _InnermostK, copied: list[Copied]) -> list[str]:
+        """What to store of one copy: vectors along k, or lone elements."""
+        if staged.source is None:
+            units = [unit for unit in copied if isinstance(unit, str)]
+            return self._turn(units) if staged.turned else [self._elements(units[0])]
+        (fetched,) = copied
+        assert isinstance(fetched, Fetched)
+        elements, run = staged.source.decode(fetched), self._run(staged)
+        return [self._vector(elements[i : i + run]) for i in range(0, len(elements), run)]
+
+    def _vector(self, elements: list[str]) -> str:
+        made = f"vector<{len(elements)}x{storage_type(self.shape.type)}>"
+        return self.ir.value(f"vector.from_elements {', '.join(elements)} : {made}")
 
     def _elements(self, unit: str) -> str:
         """A copied unit as a vector of elements; a lone element as it is."""
@@ -124,13 +143,11 @@ class AmdKernel(StagedGemm):
             cells = [rows]
         if len(rows) == 1:
             return [cell for (cell,) in cells]
-        made = f"vector<{len(rows)}x{element}>"
-        return [ir.value(f"vector.from_elements {', '.join(cell)} : {made}") for cell in cells]
+        return [self._vector(cell) for cell in cells]
 
     def _put_run(self, staged: _InnermostK, value: str, place: Index) -> None:
         """Store a run of k, or one element where the copy is no wider."""
-        ir = self.ir
-        count = staged.depth if staged.turned else staged.per
+        ir, count = self.ir, self._run(staged)
         slot = f"{staged.name}[{ir.index(place)}]"
         if count == 1:
             ir.emit(f"memref.store {value}, {slot} : {staged.kind}")

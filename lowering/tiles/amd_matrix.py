@@ -15,7 +15,15 @@ from .amd_fragments import fragment_of
 from .amd_kernel import AmdKernel, amd_shared_bytes
 from .body import Emitted, contraction_group, refused_types
 from .gemm_launch import gemm_executable, gemm_host, gemm_launch, gemm_layout
-from .staged_gemm import WIDE_BYTES, MatrixShape, copied_alignment, too_much_text
+from .operand_source import DECODED
+from .staged_gemm import (
+    WIDE_BYTES,
+    MatrixShape,
+    in_blocks,
+    refused_blocks,
+    staged_alignment,
+    too_much_text,
+)
 
 MAX_THREADS = 1024  # of a workgroup, on every AMD GPU
 
@@ -52,7 +60,8 @@ class AmdMatrixBody:
             )
         if self.wide and (tile.m % shape.per or tile.n % shape.per or tile.k % shape.per):
             return f"copies of {WIDE_BYTES} bytes need a tile in multiples of {shape.per}"
-        return too_much_text(shape) or refused_types(contraction, self.name)
+        refused = too_much_text(shape) or refused_types(contraction, self.name, DECODED)
+        return refused or refused_blocks(contraction, shape)
 
     def emit(self, kernel: str, contraction: Contraction, tile: Tile, target: Target) -> Emitted:
         """See :class:`.body.TileBody`."""
@@ -69,13 +78,13 @@ class AmdMatrixBody:
             wave=self.wave,
         )
         return Emitted(
-            text=code + gemm_host(kernel, contraction),
+            text=code + gemm_host(kernel, contraction, in_words=in_blocks(contraction)),
             launch=gemm_launch(contraction, tile, (shape.threads, 1, 1)),
             workspace=None,
             prepared=None,
             needs=Needs(
                 wave_width=self.wave,
-                alignment=copied_alignment(contraction, shape.per) if self.wide else None,
+                alignment=staged_alignment(contraction, shape),
             ),
             footprint=Footprint(
                 static_shared_bytes=amd_shared_bytes(shape),

@@ -10,7 +10,8 @@ from dialects.types import element_type
 from .gemm_store import store_element
 from .interface import SHARED, storage_type
 from .kernel_text import Index
-from .staged_gemm import BUFFERS, MatrixShape, Staged, StagedGemm
+from .staged_gemm import BUFFERS, Copied, MatrixShape, Staged, StagedGemm
+from .staging import WORD
 
 _MATRIX_TYPES = {"i8": "si8", "u8": "ui8"}
 
@@ -34,8 +35,8 @@ class _AsStored(Staged):
 
     def __init__(self, kernel: StagedGemm, operand: Operand, outer: str, inner: str) -> None:
         shape, c = kernel.shape, kernel.contraction
-        super().__init__(kernel, operand, outer, inner, per=shape.per)
-        self.pitch = (self.width + shape.pad) // self.per
+        super().__init__(kernel, operand, outer, inner)
+        self.pitch = (self.width + shape.pad) // shape.per
         self.flipped = inner != (c.k if operand is c.a else c.n)
         self.kind = f"memref<{BUFFERS * self.rows}x{self.pitch}x{shape.unit}, {SHARED}>"
         self.name = kernel.ir.value(f"memref.alloc() : {self.kind}", "shared")
@@ -54,16 +55,43 @@ class CoopKernel(StagedGemm):
         """See :class:`.StagedGemm`."""
         return _AsStored(self, operand, outer, inner)
 
-    def put(self, staged: Staged, values: list[str], buffer: Index) -> None:
+    def put(self, staged: Staged, values: list[Copied], buffer: Index) -> None:
         """See :class:`.StagedGemm`."""
         ir = self.ir
         first = ir.mul(buffer, staged.rows)
         for index, value in enumerate(values):
             unit, row, column = staged.place(self, index)
-            slot = f"{ir.index(ir.add(first, row))}, {ir.index(column)}"
+            units = self._units(staged, value)
+            row, column = ir.add(first, row), ir.mul(column, len(units))
             partial = (index + 1) * self.shape.threads > staged.total
             with ir.when(ir.less(unit, staged.total)) if partial else nullcontext():
-                ir.emit(f"memref.store {value}, {staged.name}[{slot}] : {staged.kind}")
+                for number, stored in enumerate(units):
+                    slot = f"{ir.index(row)}, {ir.index(ir.add(column, number))}"
+                    ir.emit(f"memref.store {stored}, {staged.name}[{slot}] : {staged.kind}")
+
+    def _units(self, staged: Staged, copied: Copied) -> list[str]:
+        """What was copied, in units of workgroup memory."""
+        if isinstance(copied, str):
+            return [copied]
+        assert staged.source is not None
+        elements = staged.source.decode(copied)
+        if not self.shape.wide:
+            return elements
+        words = self._words(elements)
+        return [
+            self.ir.value(f"vector.from_elements {', '.join(words[i : i + 4])} : {self.shape.unit}")
+            for i in range(0, len(words), 4)
+        ]
+
+    def _words(self, elements: list[str]) -> list[str]:
+        """Elements in 32-bit words; no longer vector of them is one of SPIR-V's."""
+        ir, per, element = self.ir, WORD // self.shape.bytes, storage_type(self.shape.type)
+        kind, words = f"vector<{per}x{element}>", []
+        for i in range(0, len(elements), per):
+            made = ir.value(f"vector.from_elements {', '.join(elements[i : i + per])} : {kind}")
+            word = ir.value(f"vector.bitcast {made} : {kind} to vector<1xi32>")
+            words.append(ir.value(f"vector.extract {word}[0] : i32 from vector<1xi32>"))
+        return words
 
     def start(self) -> tuple[str, str]:
         """See :class:`.StagedGemm`."""
@@ -88,7 +116,7 @@ class CoopKernel(StagedGemm):
         first = ir.add(first, ahead)
         outer, inner = (first, k) if staged.inner == self.contraction.k else (k, first)
         row = ir.add(ir.mul(parity, staged.rows), outer)
-        column = ir.div(inner, staged.per)
+        column = ir.div(inner, self.shape.per)
         flipped = ", transpose" if staged.flipped else ""
         return ir.value(
             f'"gpu.subgroup_mma_load_matrix"({staged.name}, {ir.index(row)}, {ir.index(column)})'

@@ -21,8 +21,16 @@ from ..target import Target
 from .body import Emitted, contraction_group, refused_types
 from .coop_kernel import CoopKernel, coop_shared_bytes
 from .gemm_launch import gemm_executable, gemm_host, gemm_launch, gemm_layout
+from .operand_source import DECODED
 from .software import storage_needs
-from .staged_gemm import WIDE_BYTES, MatrixShape, copied_alignment, too_much_text
+from .staged_gemm import (
+    WIDE_BYTES,
+    MatrixShape,
+    in_blocks,
+    refused_blocks,
+    staged_alignment,
+    too_much_text,
+)
 
 _BITS = {"f16", "i8", "u8"}  # operand types that gpu.mma_matrix has; bf16 and f8 it lacks
 
@@ -55,7 +63,8 @@ class CoopMatrixBody:
             return too_much
         if self.wide and (tile.m % shape.per or tile.n % shape.per or tile.k % shape.per):
             return f"copies of {WIDE_BYTES} bytes need a tile in multiples of {shape.per}"
-        return refused_types(contraction, self.name)
+        refused = refused_types(contraction, self.name, DECODED)
+        return refused or refused_blocks(contraction, shape, shape.per)
 
     def emit(self, kernel: str, contraction: Contraction, tile: Tile, target: Target) -> Emitted:
         """See :class:`.body.TileBody`."""
@@ -63,7 +72,7 @@ class CoopMatrixBody:
         assert config is not None
         shape = self._shape(contraction, tile, config, target)
         layout = gemm_layout(contraction)
-        body = CoopKernel(contraction, shape, layout).text()
+        body, blocks = CoopKernel(contraction, shape, layout).text(), in_blocks(contraction)
         code = gemm_executable(
             contraction,
             tile,
@@ -73,15 +82,15 @@ class CoopMatrixBody:
             wave=target.wave,
         )
         return Emitted(
-            text=code + gemm_host(kernel, contraction),
+            text=code + gemm_host(kernel, contraction, in_words=blocks),
             launch=gemm_launch(contraction, tile, (shape.threads, 1, 1)),
             workspace=None,
             prepared=None,
             needs=Needs(
-                features=storage_needs(contraction, target),
+                features=storage_needs(contraction, target, in_words=blocks),
                 wave_width=target.wave,
                 waves=(tile.waves_m, tile.waves_n),
-                alignment=copied_alignment(contraction, shape.per) if self.wide else None,
+                alignment=staged_alignment(contraction, shape),
             ),
             footprint=Footprint(
                 static_shared_bytes=coop_shared_bytes(shape, contraction),

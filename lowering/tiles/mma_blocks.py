@@ -24,7 +24,7 @@ _LOW_PAIR, _HIGH_PAIR, _TWICE = "0x4140", "0x4342", "0x1010"  # bytes that prmt 
 
 
 class BlockCopy(HeldCopy):
-    """GGUF q8_0, half a block a lane and pass.
+    """GGUF q8_0 along K, half a block a lane and pass.
 
     Blocks start at multiples of 2 bytes, so that quants are loaded in aligned words and shifted
     into place: held are the five words that they lie in, the scale, and how many bits up in the
@@ -51,10 +51,11 @@ class BlockCopy(HeldCopy):
         ir = self.ir
         quants = ir.add_w(ir.mul_w(ir.bit_w(self._half, 0), Q8_0.elements // 2), _QUANTS)
         first = ir.add_d(address, ir.wide(quants))
-        odd = ir.long("andi", first, 2)
-        half = ir.value(f"arith.trunci {odd} : i64 to i32")
+        low = ir.long("andi", first, 2)
+        odd = ir.value(f"arith.cmpi ne, {low}, {ir.index(0, 'i64')} : i64", "p")
+        half = ir.word(ir.select_w(odd, 2, 0))
         inputs = [
-            *((ir.long("subi", first, odd), "i64"), (address, "i64")),
+            *((ir.long("subi", first, ir.wide(half)), "i64"), (address, "i64")),
             *((left[0], "i32"), (left[1], "i32"), (half, "i32")),
         ]
         loaded = ir.asm_values(self._loads(index), ["i32"] * (_WORDS + 2), inputs, early=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-from dialects.block_formats import block_format
 from dialects.operands import Contraction, Operand
 from dialects.types import element_type
 
@@ -15,7 +14,7 @@ from .mma_epilogue import PairStore, lane_placement
 from .mma_fragments import Fragments
 from .mma_pipeline import Loop, Staging, multiply_async, multiply_through_registers
 from .mma_shape import WAVE, MmaShape, staged_rows
-from .ptx_text import PtxText, Word
+from .ptx_text import PtxText
 from .raster import grouped_tile
 
 
@@ -85,18 +84,10 @@ class MmaKernel:
             start = ir.long("muli", ir.wide(first), stride)
             outer, inner = left, None
         else:
-            start = self._along(operand, first)
+            start = ir.long("muli", ir.wide(first), self.shape.bytes)
             outer, inner = None, left
         start = ir.long("addi", address, start)
         return Window(address=start, stride=stride, outer=outer, inner=inner)
-
-    def _along(self, operand: Operand, elements: Word) -> str:
-        """Bytes that the first elements of a row take, whole blocks of them."""
-        ir = self.ir
-        if operand.source is None:
-            return ir.long("muli", ir.wide(elements), self.shape.bytes)
-        blocks = block_format(operand.source)
-        return ir.mul_d(ir.wide(ir.div_w(elements, blocks.elements)), blocks.bytes)
 
     def _copy_kind(self, operand: Operand) -> type[OperandCopy]:
         if operand.source is not None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from dialects.block_formats import block_format
 from dialects.expressions import ceildiv
 from dialects.member import Tile
 from dialects.operands import Contraction, Operand
@@ -18,10 +17,13 @@ from dialects.types import element_type
 
 from .interface import STORAGE, bind_buffer, constant_names, load_constants, storage_type
 from .kernel_text import MAX_UNROLLED, Index, KernelText
+from .operand_source import Fetched, OperandSource, Staging, bind_source
+from .staging import WORD, block_alignment
 
 WIDE_BYTES = 16
 PAD_BYTES = 16  # added to each staged row: neighbouring rows start in other banks
 BUFFERS = 2
+Copied = str | Fetched  # what a lane has loaded: a unit, or a run of blocks on its way
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,19 +73,58 @@ class MatrixShape:
         """Elements added to a staged row."""
         return PAD_BYTES // self.bytes
 
+    def decoding(self, contraction: Contraction, operand: Operand) -> Staging:
+        """How lanes copy an operand that comes in blocks."""
+        c, tile = contraction, self.tile
+        extent = {c.m: tile.m, c.n: tile.n, c.k: tile.k}
+        outer, inner = operand.dims[-2:]
+        return Staging(
+            operand=operand,
+            extent=extent[inner],
+            outer=extent[outer],
+            threads=self.threads,
+            wide=self.wide,
+            words=True,
+        )
+
 
 def copied_alignment(contraction: Contraction, per: int) -> dict[str, int] | None:
     """What strides and contiguous sizes of A and B must be multiples of, in stored elements.
 
-    Dense operands are copied ``per`` elements at a time. Blocks start where a scale may.
+    Dense operands are copied ``per`` elements at a time. Blocks lie where a scale may.
     """
     needs: dict[str, int] = {}
     for operand in (contraction.a, contraction.b):
         if operand.source is None:
             needs |= dict.fromkeys((*operand.strides, operand.dims[-1]), per)
         else:
-            needs |= dict.fromkeys(operand.strides, block_format(operand.source).alignment)
+            needs |= block_alignment(operand)
     return {name: multiple for name, multiple in needs.items() if multiple > 1} or None
+
+
+def refused_blocks(contraction: Contraction, shape: MatrixShape, least: int = 1) -> str | None:
+    """Why blocks cannot be decoded on their way to workgroup memory, or None when they can.
+
+    ``least`` is how many elements are stored there at once.
+    """
+    for operand in in_blocks(contraction):
+        staging = shape.decoding(contraction, operand)
+        if staging.refusal is not None:
+            return staging.refusal
+        if staging.run < least:
+            return f"each lane would decode {staging.run} < {least} elements of '{operand.name}'"
+    return None
+
+
+def staged_alignment(contraction: Contraction, shape: MatrixShape) -> dict[str, int] | None:
+    """What the copies of a :class:`StagedGemm` need: blocks are read in words from their start."""
+    starts = {o.name: WORD for o in in_blocks(contraction)}
+    return (copied_alignment(contraction, shape.per) or {}) | starts or None
+
+
+def in_blocks(contraction: Contraction) -> tuple[Operand, ...]:
+    """The operands that come in blocks, which are read in whole 32-bit words."""
+    return tuple(o for o in (contraction.a, contraction.b) if o.source is not None)
 
 
 def too_much_text(shape: MatrixShape) -> str | None:
@@ -102,8 +143,8 @@ class Staged:
     """How the workgroup copies one operand's tile, and where it lies in workgroup memory.
 
     ``rows`` x ``width`` is the tile as it is stored: ``inner`` names the contiguous axis. Lanes
-    copy units of ``per`` elements along it, ``depth`` rows of them at once. ``kind`` and ``name``
-    are of the memory, whose layout the back end decides.
+    copy units of ``per`` elements along it, ``depth`` rows of them at once; with a ``source``, its
+    runs. ``kind`` and ``name`` are of the memory, whose layout the back end decides.
     """
 
     kind: str
@@ -116,7 +157,6 @@ class Staged:
         outer: str,
         inner: str,
         *,
-        per: int,
         depth: int = 1,
         down: bool = False,
     ) -> None:
@@ -125,8 +165,10 @@ class Staged:
         extent = {c.m: tile.m, c.n: tile.n, c.k: tile.k}
         self.operand, self.outer, self.inner = operand, outer, inner
         self.rows, self.width = extent[outer], extent[inner]
-        self.per, self.depth, self.down = per, depth, down
-        self.total = self.rows * self.width // (per * depth)  # copies of the workgroup
+        self.source = kernel.sources.get(operand.name)
+        self.per = kernel.shape.per if self.source is None else self.source.run
+        self.depth, self.down = depth, down
+        self.total = self.rows * self.width // (self.per * depth)  # copies of the workgroup
         self.passes = -(-self.total // kernel.shape.threads)
 
     def place(self, kernel: StagedGemm, index: int) -> tuple[Index, Index, Index]:
@@ -148,7 +190,13 @@ class StagedGemm(ABC):
         self.contraction, self.shape, self.tile = contraction, shape, shape.tile
         ir, c = self.ir, contraction
         self.values = load_constants(ir, constant_names(c), layout)
-        self.buffers = {o.name: self._bind(o, i, layout) for i, o in enumerate(c.operands)}
+        blocks = in_blocks(c)
+        self.sources: dict[str, OperandSource] = {
+            o.name: self._bind_blocks(o, i, layout) for i, o in enumerate(c.operands) if o in blocks
+        }
+        self.buffers = {
+            o.name: self._bind(o, i, layout) for i, o in enumerate(c.operands) if o not in blocks
+        }
         column, row, self.batch = (
             ir.value(f"hal.interface.workgroup.id[{axis}] : index", "wg") for axis in range(3)
         )
@@ -166,7 +214,7 @@ class StagedGemm(ABC):
         """Allocate workgroup memory for an operand that is stored outer x inner."""
 
     @abstractmethod
-    def put(self, staged: Staged, values: list[str], buffer: Index) -> None:
+    def put(self, staged: Staged, values: list[Copied], buffer: Index) -> None:
         """Store what :meth:`fetch` gave in one of the buffers."""
 
     @abstractmethod
@@ -200,6 +248,16 @@ class StagedGemm(ABC):
             unit=(self.shape.unit, WIDE_BYTES) if staged else None,
         )
 
+    def _bind_blocks(self, operand: Operand, binding: int, layout: str) -> OperandSource:
+        return bind_source(
+            self.ir,
+            self.shape.decoding(self.contraction, operand),
+            layout=layout,
+            binding=binding,
+            values=self.values,
+            type_name=self.shape.type,
+        )
+
     def text(self) -> str:
         """The whole body."""
         self.store(self._main_loop())
@@ -211,8 +269,9 @@ class StagedGemm(ABC):
         ir, tile = self.ir, self.tile
         size = self.values[self.contraction.k]
         start, kind = self.start()
-        for staged in (self.a, self.b):
-            self.put(staged, self.fetch(staged, 0), 0)
+        with ir.when(ir.less(0, size)):
+            for staged in (self.a, self.b):
+                self.put(staged, self.fetch(staged, 0), 0)
         ir.emit("gpu.barrier")
 
         def k_tile(k0: str, accumulators: list[str]) -> list[str]:
@@ -229,27 +288,35 @@ class StagedGemm(ABC):
         count = self.shape.rows * self.shape.columns
         return ir.carried_loop(0, size, tile.k, [start] * count, kind, k_tile)
 
-    def fetch(self, staged: Staged, k0: Index) -> list[str]:
+    def fetch(self, staged: Staged, k0: Index) -> list[Copied]:
         """This lane's units of the tile at ``k0``, zero outside: all that reads an operand."""
-        ir, c, s = self.ir, self.contraction, self.shape
+        ir, c = self.ir, self.contraction
         origin = {c.m: self.row0, c.n: self.col0, c.k: k0}
-        kind = f"memref<?x{s.unit}, {STORAGE}>"
-        values = []
+        values: list[Copied] = []
         for index in range(staged.passes):
             _, row, column = staged.place(self, index)
             for step in range(staged.depth):
                 outer = ir.add(ir.add(origin[staged.outer], row), step)
-                inner = ir.add(origin[staged.inner], ir.mul(column, s.per))
+                inner = ir.add(origin[staged.inner], ir.mul(column, staged.per))
                 inside = ir.both(
                     ir.less(outer, self.values[staged.outer]),
                     ir.less(inner, self.values[staged.inner]),
                 )
                 where = [*([self.batch] if c.batch else []), outer, inner]
-                position = ir.div(self.values.offset(ir, staged.operand, where), s.per)
-                safe = ir.select(inside, ir.index(position), ir.index(0), "index")
-                raw = ir.value(f"memref.load {self.buffers[staged.operand.name]}[{safe}] : {kind}")
-                values.append(ir.select(inside, raw, ir.constant(0, s.unit), s.unit))
+                if staged.source is None:
+                    values.append(self._unit(staged, where, inside))
+                else:
+                    values.append(staged.source.fetch(where, inside))
         return values
+
+    def _unit(self, staged: Staged, where: list[Index], inside: str) -> str:
+        """One dense unit, zero outside."""
+        ir, s = self.ir, self.shape
+        kind = f"memref<?x{s.unit}, {STORAGE}>"
+        position = ir.div(self.values.offset(ir, staged.operand, where), s.per)
+        safe = ir.select(inside, ir.index(position), ir.index(0), "index")
+        raw = ir.value(f"memref.load {self.buffers[staged.operand.name]}[{safe}] : {kind}")
+        return ir.select(inside, raw, ir.constant(0, s.unit), s.unit)
 
     def _multiply_tile(self, parity: Index, accumulators: list[str]) -> list[str]:
         ir, s = self.ir, self.shape

@@ -50,10 +50,10 @@ class Staging:
 
     @property
     def alignment(self) -> dict[str, int]:
-        """What the operand's strides and its innermost size must be multiples of."""
+        """What the operand's strides, its innermost size and its start must be multiples of."""
         if self.operand.source is not None:
             # a scale must not straddle two words; whole blocks are a rule of their own
-            return dict.fromkeys(self.operand.strides, block_format(self.operand.source).alignment)
+            return block_alignment(self.operand) | {self.operand.name: WORD}
         if self.run == 1:
             return {}
         return dict.fromkeys((*self.operand.strides, self.operand.dims[-1]), self.run)
@@ -76,6 +76,12 @@ class Staging:
                 f"each lane would copy {self.run} < {WORD} elements of '{operand.name}' at a time"
             )
         return None
+
+
+def block_alignment(operand: Operand) -> dict[str, int]:
+    """What the strides of an operand that comes in blocks must be multiples of."""
+    assert operand.source is not None
+    return dict.fromkeys(operand.strides, block_format(operand.source).alignment)
 
 
 def copied_contraction(
