@@ -24,6 +24,7 @@ from lowering.target import parse_target
 WARPGROUPS = Tile(m=128, n=128, k=64, waves_m=2, waves_n=4, stages=3)
 TALL = Tile(m=256, n=128, k=64, waves_m=4, waves_n=2, stages=4)
 WAVES = Tile(m=64, n=64, k=32, waves_m=2, waves_n=2, stages=2)
+FLAT = Tile(m=16, n=64, k=64, waves_m=1, waves_n=4, stages=4)
 LANES = Tile(m=64, n=64, k=16, thread_m=4, thread_n=4)
 BIAS = Operand(name="bias", type="f32", dims=("N",))
 ROWS = Operand(name="rows", type="f16", dims=("M",))
@@ -75,7 +76,10 @@ def kernels() -> Iterator[tuple[str, Contraction, tuple[Tile, ...]]]:
     yield "f8e4m3_f32_nt", dense("f8e4m3", transposed_b=True), eighth[:2]
     yield "f32_nn", dense("f32"), (LANES, Tile(m=128, n=128, k=16, thread_m=8, thread_n=8))
     yield "f32_tt", transposed(dense("f32", transposed_b=True)), (LANES,)
-    yield "q8_0", dense("f16", transposed_b=True, source_b="q8_0"), (LANES,)
+    blocks = dense("f16", transposed_b=True, source_b="q8_0")
+    yield "q8_0", blocks, (*half, FLAT)
+    quantised = dense("f16", batch=True, transposed_b=True, source_b="q8_0", result="f16")
+    yield "q8_0_batch", replace(quantised, extras=(BIAS,), epilogue=finish), half
 
 
 def main(arguments: list[str]) -> int:
