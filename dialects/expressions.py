@@ -167,12 +167,14 @@ def _in_range(value: int, text: str) -> int:
 
 def _name(name: str, text: str) -> _Compiled:
     def look_up(values: Mapping[str, int]) -> int:
-        if name not in values:
+        try:
+            value = values[name]
+        except KeyError:
             known = ", ".join(sorted(values)) or "none"
             raise ExpressionError(
                 f"expression '{text}' names '{name}', which is not one of: {known}"
-            )
-        return _in_range(values[name], text)
+            ) from None
+        return value if -MAX_MAGNITUDE <= value <= MAX_MAGNITUDE else _in_range(value, text)
 
     return look_up
 
@@ -189,7 +191,8 @@ def _call(
         a, b = first(values), second(values)
         if divides and b == 0:
             raise ExpressionError(f"expression '{text}' divides by zero")
-        return _in_range(function(a, b), text)
+        value = function(a, b)
+        return value if -MAX_MAGNITUDE <= value <= MAX_MAGNITUDE else _in_range(value, text)
 
     return call
 

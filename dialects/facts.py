@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from .codec import decode, encode, loads
 from .errors import FormatError
+
+if TYPE_CHECKING:
+    from .occupancy import Residency, Usage
 
 SCHEMA_VERSION = 1
 
@@ -67,7 +71,7 @@ class DeviceFacts:
     native_matrix_configs: tuple[MatrixConfig, ...] | None = None
     sources: dict[str, str] | None = None
 
-    @property
+    @cached_property
     def shared_limit(self) -> int | None:
         """Shared bytes one block may have, opt-in included."""
         known = [
@@ -76,6 +80,11 @@ class DeviceFacts:
             if v is not None
         ]
         return max(known) if known else None
+
+    @cached_property
+    def residencies(self) -> dict[Usage, Residency | None]:
+        """What :func:`dialects.occupancy.residency` has answered for this device."""
+        return {}
 
 
 # Least and greatest believable value of each number; outside, a driver's reading is unknown.

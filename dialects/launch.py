@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,10 +31,15 @@ class Launch(Step):
 
     then: tuple[Step, ...] = ()
 
-    @property
+    @cached_property
     def steps(self) -> tuple[Step, ...]:
         """Every launch of a call, in order."""
         return (self, *self.then)
+
+    @cached_property
+    def extents(self) -> tuple[tuple[tuple[int, ...] | None, tuple[str, ...] | None], ...]:
+        """Block and grid of each step."""
+        return tuple((step.block, step.grid) for step in self.steps)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -105,7 +105,7 @@ class Footprint:
     matrix_permille: int | None = None
     sources: dict[str, str] | None = None
 
-    @property
+    @cached_property
     def shared_bytes(self) -> int | None:
         """Static and dynamic shared bytes together."""
         known = [b for b in (self.static_shared_bytes, self.dynamic_shared_bytes) if b is not None]

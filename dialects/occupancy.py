@@ -32,8 +32,18 @@ class Residency:
 def residency(usage: Usage, facts: DeviceFacts) -> Residency | None:
     """The least over every budget that is known (origin: rule R4); None when none is.
 
-    A thread count above the per-block maximum leaves nothing resident.
+    A thread count above the per-block maximum leaves nothing resident. A device answers for each
+    usage once: neither changes from call to call.
     """
+    known = facts.residencies
+    try:
+        return known[usage]
+    except KeyError:
+        found = known[usage] = _residency(usage, facts)
+        return found
+
+
+def _residency(usage: Usage, facts: DeviceFacts) -> Residency | None:
     threads, per_block = usage.threads, facts.max_threads_per_block
     if threads and per_block is not None and threads > per_block:
         return Residency(groups=0, limiter="threads per block", need=threads, limit=per_block)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import isfinite, prod
+from functools import cached_property
+from math import isfinite, lcm, prod
 from typing import Literal
 
 from .block_formats import DECODED_TYPES, RAW_TYPE, block_format
@@ -102,11 +103,21 @@ class Contraction:
         """B is stored (N, K)."""
         return self.b.dims[-1] == self.k
 
-    @property
+    @cached_property
     def operands(self) -> tuple[Operand, ...]:
         """All operands in binding order: A, B, further products', the epilogue's, C last."""
         further = (o for p in self.more for o in (p.a, p.b))
         return (self.a, self.b, *further, *self.extras, self.c)
+
+    @cached_property
+    def blocks(self) -> dict[str, int]:
+        """The sizes that are stored in blocks of a format, with the elements of one."""
+        found: dict[str, int] = {}
+        for operand in self.operands:
+            if operand.source is not None:
+                size, elements = operand.dims[-1], block_format(operand.source).elements
+                found[size] = lcm(elements, found.get(size, 1))
+        return found
 
     @property
     def products(self) -> tuple[Contraction, ...]:

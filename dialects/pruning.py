@@ -9,28 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from math import lcm
 
-from .block_formats import block_format
 from .facts import STORAGE_FEATURES
-from .manifest import KernelEntry, Record, Refusal, Step
+from .launch_rules import grid_rule, index_rule, memory_rule
+from .manifest import KernelEntry, Record, Refusal
 from .occupancy import Residency
 from .operands import OperandGroup
-from .site import Site, dense_strides
+from .site import Site, dense_strides, refuse
 from .types import element_type
 
 WIDEST_COPY = 16  # bytes that one copy instruction moves at most
-INDEX_LIMIT = 1 << 31  # elements of one operand: strides and sizes are i32
 _WRAPPING = {"i32", "u32"}  # one accumulator: sums that wrap have no sign
 
 Rule = Callable[[Record, Site], Refusal | None]
 
 
-def _refuse(rule: str, need: int | None, limit: int | None, what: str) -> Refusal:
-    return Refusal(rule=rule, need=need, limit=limit, message=f"{what} ({rule})")
-
-
 def _spill(record: Record, site: Site) -> Refusal | None:
     spilled = record.footprint.spill_bytes
-    return _refuse("R1", spilled, None, f"spills {spilled} B") if spilled else None
+    return refuse("R1", spilled, None, f"spills {spilled} B") if spilled else None
 
 
 def _registers(record: Record, site: Site) -> Refusal | None:
@@ -41,31 +36,31 @@ def _registers(record: Record, site: Site) -> Refusal | None:
     if need <= limit:
         return None
     text = f"registers {used.threads_per_group} threads x {used.registers} = {need} > {limit}"
-    return _refuse("R2", need, limit, f"{text} in the register file")
+    return refuse("R2", need, limit, f"{text} in the register file")
 
 
 def _shared(record: Record, site: Site) -> Refusal | None:
     need, limit = record.footprint.shared_bytes, site.facts.shared_limit
     if not need or limit is None or need <= limit:
         return None
-    return _refuse("R3", need, limit, f"shared {need} B > {limit} B per block")
+    return refuse("R3", need, limit, f"shared {need} B > {limit} B per block")
 
 
 def _resident(found: Residency | None) -> Refusal | None:
     if found is None or found.groups:
         return None
     text = f"no workgroup is resident: {found.limiter} {found.need} > {found.limit}"
-    return _refuse("R4", found.need, found.limit, text)
+    return refuse("R4", found.need, found.limit, text)
 
 
 def _native(record: Record, site: Site) -> Refusal | None:
-    if site.facts.native_matrix_configs is None:
+    if record.tier != "native" or site.facts.native_matrix_configs is None:
         return None
     for group in record.groups:
         if group.tier == "native" and group.shape is not None and not _listed(group, site):
             shape = "x".join(str(s) for s in group.shape)
             what = f"matrix config {shape} {group.a}*{group.b}->{group.acc} is not listed"
-            return _refuse("native", None, None, f"{what} by the driver")
+            return refuse("native", None, None, f"{what} by the driver")
     return None
 
 
@@ -86,11 +81,11 @@ def _wave(record: Record, site: Site) -> Refusal | None:
     if width is not None and offered is not None:
         if width not in offered:
             text = f"wave width {width} not in {list(offered)}"
-            return _refuse("wave", width, max(offered), text)
+            return refuse("wave", width, max(offered), text)
         asked = site.facts.requirable_wave_widths
         if len(offered) > 1 and asked is not None and width not in asked:
             text = f"wave width {width} of {list(offered)} cannot be asked for"
-            return _refuse("wave", width, max(asked, default=None), text)
+            return refuse("wave", width, max(asked, default=None), text)
     return _cover(record) or _wave_tile(record) or _load_stride(record)
 
 
@@ -100,7 +95,7 @@ def _cover(record: Record) -> Refusal | None:
         return None
     if threads % needs.wave_width:
         text = f"waves of {needs.wave_width} do not cover {threads} threads exactly"
-        return _refuse("wave", threads, needs.wave_width, text)
+        return refuse("wave", threads, needs.wave_width, text)
     if needs.waves is None:
         return None
     count = needs.waves[0] * needs.waves[1]
@@ -108,7 +103,7 @@ def _cover(record: Record) -> Refusal | None:
     if lanes == threads:
         return None
     text = f"{count} waves of {needs.wave_width} are {lanes} lanes, the block has {threads}"
-    return _refuse("wave", lanes, threads, text)
+    return refuse("wave", lanes, threads, text)
 
 
 def _wave_tile(record: Record) -> Refusal | None:
@@ -121,10 +116,10 @@ def _wave_tile(record: Record) -> Refusal | None:
             least = group.shape[place] if group.tier == "native" and group.shape else 1
             if waves * least > extent:
                 text = f"wave tiles of {waves} x {least} {axis} > {extent} of the block tile"
-                return _refuse("wave", waves * least, extent, text)
+                return refuse("wave", waves * least, extent, text)
         if extent % waves:
             text = f"{waves} waves do not share {extent} {axis} of the block tile evenly"
-            return _refuse("wave", waves, extent, text)
+            return refuse("wave", waves, extent, text)
     return None
 
 
@@ -134,17 +129,19 @@ def _load_stride(record: Record) -> Refusal | None:
     if not need or not threads or threads >= need:
         return None
     text = f"load stride < 1: a row takes {need} lanes, the block has {threads}"
-    return _refuse("wave", need, threads, text)
+    return refuse("wave", need, threads, text)
 
 
 def _feature(record: Record, site: Site) -> Refusal | None:
+    if not record.needs.features:
+        return None
     missing: list[str] = []
     for need in record.needs.features:
         stored = need in STORAGE_FEATURES
         offered = site.facts.storage_features if stored else site.facts.features
         if offered is not None and need not in offered:
             missing.append(need)
-    return _refuse("feature", None, None, f"needs {', '.join(missing)}") if missing else None
+    return refuse("feature", None, None, f"needs {', '.join(missing)}") if missing else None
 
 
 def _alignment(record: Record, site: Site) -> Refusal | None:
@@ -154,25 +151,23 @@ def _alignment(record: Record, site: Site) -> Refusal | None:
         return None
     found = site.alignments
     for name, need in needs.items():
-        if name in found and found[name] % need:
-            at_fault = f"{name} = {found[name]} is no multiple of {need}"
-            return _refuse("alignment", need, found[name], at_fault)
-    return _starts(needs, site)
+        size = found.get(name, 0)
+        if size % need:
+            return refuse("alignment", need, size, f"{name} = {size} is no multiple of {need}")
+    return _starts(needs, site) if site.strides else None
 
 
 def alignment_needs(kernel: KernelEntry, record: Record) -> Mapping[str, int]:
     """What sizes and strides must be multiples of: the body's own needs, and whole blocks."""
     needs = record.needs.alignment or {}
-    for operand in kernel.contraction.operands:
-        if operand.source is not None:
-            elements = block_format(operand.source).elements
-            needs = {**needs, operand.dims[-1]: lcm(elements, needs.get(operand.dims[-1], 1))}
+    for size, elements in kernel.contraction.blocks.items():
+        needs = {**needs, size: lcm(elements, needs.get(size, 1))}
     return needs
 
 
 def _starts(needs: Mapping[str, int], site: Site) -> Refusal | None:
     """An argument whose strides are copied in units must start at one of them too."""
-    for argument in site.kernel.args if site.strides else ():
+    for argument in site.kernel.args:
         start = (site.strides or {}).get(argument.name, 0)
         if not start:
             continue
@@ -184,7 +179,7 @@ def _starts(needs: Mapping[str, int], site: Site) -> Refusal | None:
             need = needs.get(argument.name, need)
         if start % need:
             text = f"{argument.name} starts {start} B past a boundary of {need} B"
-            return _refuse("alignment", need, start, text)
+            return refuse("alignment", need, start, text)
     return None
 
 
@@ -194,94 +189,19 @@ def _contiguous(record: Record, site: Site) -> Refusal | None:
         return None
     for name, size in site.problem.values().items():
         if size == 0:
-            return _refuse("layout", 1, 0, f"size {name} is 0")
+            return refuse("layout", 1, 0, f"size {name} is 0")
     dense = dense_strides(site.kernel, site.problem)
     found = site.strides or {}
     for name, need in dense.items():
         if found.get(name, need) != need:
             what = f"{name} = {found[name]} is not the dense {need}"
-            return _refuse("layout", need, found[name], what)
+            return refuse("layout", need, found[name], what)
     for argument in site.kernel.args:
         start = found.get(argument.name, 0)
         if start:
             text = f"{argument.name} starts {start} B past a boundary of {WIDEST_COPY} B"
-            return _refuse("layout", WIDEST_COPY, start, text)
+            return refuse("layout", WIDEST_COPY, start, text)
     return None
-
-
-def _grid(record: Record, site: Site) -> Refusal | None:
-    if record.launch is None:
-        return None
-    for step in record.launch.steps:
-        refusal = over_block(step, site) or over_grid(step, site)
-        if refusal is not None:
-            return refusal
-    return None
-
-
-def over_block(step: Step, site: Site) -> Refusal | None:
-    """A workgroup longer along an axis than the device has them."""
-    limits = site.facts.max_workgroup_sizes
-    for axis, need, limit in zip("xyz", step.block or (), limits or (), strict=False):
-        if need > limit:
-            return _refuse("grid", need, limit, f"block {axis} {need} > {limit} lanes")
-    return None
-
-
-def over_grid(step: Step, site: Site, splits: int = 1) -> Refusal | None:
-    """More workgroups along an axis than a launch may have."""
-    limits = site.facts.max_workgroup_counts
-    if site.sizes is None or limits is None or step.grid is None:
-        return None
-    for axis, text, limit in zip("xyz", step.grid, limits, strict=False):
-        need = site.evaluate(text, splits)
-        if need > limit:
-            return _refuse("grid", need, limit, f"grid {axis} {need} > {limit} workgroups")
-    return None
-
-
-def _index(record: Record, site: Site) -> Refusal | None:
-    for span in site.spans:
-        if span.elements > INDEX_LIMIT:
-            text = f"{span.name} has {span.elements} elements > {INDEX_LIMIT}"
-            return _refuse("index", span.elements, INDEX_LIMIT, text)
-    return None
-
-
-def _memory(record: Record, site: Site) -> Refusal | None:
-    if site.sizes is None:
-        return None
-    return over_memory(site.evaluate(record.workspace) if record.workspace else 0, site)
-
-
-def over_memory(workspace: int, site: Site) -> Refusal | None:
-    """Operands and that much workspace (bytes) against one binding and the whole device."""
-    binding, memory = site.facts.max_binding_bytes, site.facts.memory_bytes
-    if binding is not None:
-        for span in site.spans:
-            if span.bytes > binding:
-                text = f"{span.name} {span.bytes} B > {binding} B per binding"
-                return _refuse("memory", span.bytes, binding, text)
-        if workspace > binding:
-            text = f"workspace {workspace} B > {binding} B per binding"
-            return _refuse("memory", workspace, binding, text)
-    total = workspace + site.operand_bytes
-    if memory is not None and total > memory:
-        return _refuse("memory", total, memory, f"operands {total} B > {memory} B of the device")
-    return None
-
-
-def split_fits(record: Record, site: Site, splits: int) -> bool:
-    """Whether the device takes the launches and the workspace of that many slices of K."""
-    if record.split is None or site.sizes is None:
-        return False
-    workspace = site.evaluate(record.split.workspace, splits)
-    if workspace > 4 * INDEX_LIMIT or over_memory(workspace, site) is not None:
-        return False
-    for step in record.split.launch.steps:
-        if over_block(step, site) or over_grid(step, site, splits):
-            return False
-    return True
 
 
 _OF_THE_CODE: tuple[Rule, ...] = (_spill, _registers, _shared)  # R1, R2, R3
@@ -291,9 +211,9 @@ _AFTER_R4: tuple[Rule, ...] = (
     _feature,
     _alignment,
     _contiguous,
-    _grid,
-    _index,
-    _memory,
+    grid_rule,
+    index_rule,
+    memory_rule,
 )
 
 

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from .errors import LaunchRefused
 from .expressions import ceildiv
 from .facts import DeviceFacts
+from .launch_rules import INDEX_LIMIT, split_fits
 from .manifest import KernelEntry, Record, Refusal
 from .member import Problem
 from .occupancy import residency
-from .pruning import INDEX_LIMIT, alignment_needs, first_refusal, split_fits
+from .pruning import alignment_needs, first_refusal
 from .site import Site, dense_strides, mnk
 
 __all__ = [
@@ -85,15 +86,7 @@ def judge_at(record: Record, site: Site) -> Verdict:
     resident = found.groups if found else None
     if site.extent is None:
         return Verdict(record=record, resident=resident)
-    batch, m, n, k = site.extent
-    tile = record.tile
-    fills, splits = fill_and_split(
-        tiles=batch * ceildiv(m, tile.m) * ceildiv(n, tile.n),
-        k=k,
-        k_block=record.split.k_block if record.split else 0,
-        multiprocessors=site.facts.multiprocessors,
-        max_splits=record.split.max_splits if record.split else 1,
-    )
+    fills, splits, padding = _recorded(record, site, site.extent)
     if splits > 1 and not split_fits(record, site, splits):
         fills, splits = False, 1
     return Verdict(
@@ -101,8 +94,27 @@ def judge_at(record: Record, site: Site) -> Verdict:
         resident=resident,
         fills=fills,
         splits=splits,
-        pad_permille=padding_permille(m, n, tile.m, tile.n),
+        pad_permille=padding,
     )
+
+
+def _recorded(
+    record: Record, site: Site, extent: tuple[int, int, int, int]
+) -> tuple[bool, int, int]:
+    """R5's fill and split and R6's padding, which candidates of the same block tile share."""
+    tile, split = record.tile, record.split
+    key = (tile.m, tile.n, split.k_block, split.max_splits) if split else (tile.m, tile.n)
+    if key not in site.fits:
+        batch, m, n, k = extent
+        fills, splits = fill_and_split(
+            tiles=batch * ceildiv(m, tile.m) * ceildiv(n, tile.n),
+            k=k,
+            k_block=split.k_block if split else 0,
+            multiprocessors=site.facts.multiprocessors,
+            max_splits=split.max_splits if split else 1,
+        )
+        site.fits[key] = fills, splits, padding_permille(m, n, tile.m, tile.n)
+    return site.fits[key]
 
 
 def float_operations(problem: Problem) -> float:

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from .expressions import evaluate
 from .facts import DeviceFacts
-from .manifest import MULTIPROCESSORS, SPLITS, UNKNOWN_MULTIPROCESSORS, KernelEntry
+from .manifest import MULTIPROCESSORS, SPLITS, UNKNOWN_MULTIPROCESSORS, KernelEntry, Refusal
 from .member import Problem
 from .operands import contiguous_strides, operand_span
 from .types import element_type
@@ -54,14 +54,26 @@ class Site:
         """
         known = self._values.get((text, splits))
         if known is None:
-            values = {**(self.sizes or {}), MULTIPROCESSORS: multiprocessors(self.facts)}
-            if splits > 1:
-                values = {**values, SPLITS: splits}
+            values = {**self._names, SPLITS: splits} if splits > 1 else self._names
             known = self._values[text, splits] = evaluate(text, values)
         return known
 
     @cached_property
+    def _names(self) -> dict[str, int]:
+        return {**(self.sizes or {}), MULTIPROCESSORS: multiprocessors(self.facts)}
+
+    @cached_property
     def _values(self) -> dict[tuple[str, int], int]:
+        return {}
+
+    @cached_property
+    def answers(self) -> dict[object, Refusal | None]:
+        """What rules said of what candidates share (a grid, a block, a workspace), each once."""
+        return {}
+
+    @cached_property
+    def fits(self) -> dict[object, tuple[bool, int, int]]:
+        """What R5 and R6 recorded of a block tile: whether it fills, its split, its padding."""
         return {}
 
     @cached_property
@@ -97,6 +109,11 @@ class Site:
             nbytes = count * element_type(argument.type).bytes
             result.append(Span(name=argument.name, elements=count, bytes=nbytes))
         return tuple(result)
+
+
+def refuse(rule: str, need: int | None, limit: int | None, what: str) -> Refusal:
+    """A rule's refusal: what the record needs and the limit it met, where these are amounts."""
+    return Refusal(rule=rule, need=need, limit=limit, message=f"{what} ({rule})")
 
 
 def multiprocessors(facts: DeviceFacts) -> int:
