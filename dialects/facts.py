@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .codec import decode, encode, loads
 from .errors import FormatError
+from .types import signless
 
 if TYPE_CHECKING:
     from .occupancy import Residency, Usage
@@ -80,6 +81,15 @@ class DeviceFacts:
             if v is not None
         ]
         return max(known) if known else None
+
+    def matrix_configs(self, a: str, b: str, acc: str) -> tuple[MatrixConfig, ...]:
+        """The listed configs of one subgroup for exactly these types (A, B, accumulator)."""
+        types = (a, b, signless(acc))
+        return tuple(
+            row
+            for row in self.native_matrix_configs or ()
+            if (row.a, row.b, signless(row.acc)) == types and row.scope == "subgroup"
+        )
 
     @cached_property
     def residencies(self) -> dict[Usage, Residency | None]:

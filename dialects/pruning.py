@@ -18,7 +18,6 @@ from .site import Site, dense_strides, refuse
 from .types import element_type
 
 WIDEST_COPY = 16  # bytes that one copy instruction moves at most
-_WRAPPING = {"i32", "u32"}  # one accumulator: sums that wrap have no sign
 
 Rule = Callable[[Record, Site], Refusal | None]
 
@@ -65,14 +64,8 @@ def _native(record: Record, site: Site) -> Refusal | None:
 
 
 def _listed(group: OperandGroup, site: Site) -> bool:
-    sums = _WRAPPING if group.acc in _WRAPPING else {group.acc}
-    return any(
-        (c.m, c.n, c.k) == group.shape
-        and (c.a, c.b) == (group.a, group.b)
-        and c.acc in sums
-        and c.scope == "subgroup"
-        for c in site.facts.native_matrix_configs or ()
-    )
+    configs = site.facts.matrix_configs(group.a, group.b, group.acc)
+    return any((c.m, c.n, c.k) == group.shape for c in configs)
 
 
 def _wave(record: Record, site: Site) -> Refusal | None:

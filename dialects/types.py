@@ -55,3 +55,8 @@ def element_type(name: str, *, where: str | None = None) -> ElementType:
             f"element type '{name}' is not one of {', '.join(_BY_NAME)}", where=where
         )
     return _BY_NAME[name]
+
+
+def signless(name: str) -> str:
+    """A sum's type without its sign: 32-bit integers wrap alike, and drivers name either."""
+    return "i32" if name == "u32" else name

@@ -17,7 +17,7 @@ from runtime.cli import print_run, run_and_report
 from runtime.console import OK, Parser, Streams, add_json, run_command
 from runtime.facts import read_facts
 from runtime.run_options import add_run_options
-from runtime.store_cli import APP
+from runtime.surroundings import APP
 
 from .build import Build, BuildOptions, Source, build_sources
 from .cli_inspect import add_inspect

@@ -15,6 +15,7 @@ import zipfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -86,9 +87,15 @@ class Artifact:
     more: tuple[tuple[str, bytes], ...] = ()
     listing: bytes | None = None
 
+    @property
+    def codes(self) -> tuple[bytes, ...]:
+        """All code objects, that of the kernel that does the work first."""
+        return () if self.code is None else (self.code, *(content for _, content in self.more))
 
+
+@cache
 def compiler_version() -> str:
-    """``iree-base-compiler 3.13.0``, as manifests and cache keys name it."""
+    """``iree-base-compiler 3.13.0``, as manifests and cache keys name it; looked up once."""
     return f"iree-base-compiler {version('iree-base-compiler')}"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dialects.errors import CompileError, DeadlineError
+from dialects.errors import CompileError
 from dialects.manifest import Record
 
 from .artifacts.assembler import assemble
@@ -56,7 +56,7 @@ def _sass(ptx: bytes, record: Record, find_tool: FindTool) -> Listing:
     assembler = find_tool("ptxas")
     if assembler is None:
         return Listing(level=level, absent="no assembler (ptxas) is at hand")
-    isa = record.identity.target.partition(":")[2]
+    isa = record.identity.isa or record.identity.target.partition(":")[2]
     try:
         made = assemble(ptx, isa, assembler, DEADLINE_S, where=record.full_name)
     except CompileError as error:
@@ -79,7 +79,7 @@ def _disassembled(
             command = [str(tool), *options, str(file)]
             try:
                 ended = run_child(command, Path(folder), DEADLINE_S, name, where="")
-            except (CompileError, DeadlineError) as error:
+            except CompileError as error:
                 return Listing(level=level, absent=error.message)
         if ended.code == 0:
             return Listing(level=level, text=ended.output.decode(errors="replace"))

@@ -6,7 +6,6 @@ on WMMA and MFMA. On Vulkan the driver itself lists what it has.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import partial
 
@@ -136,14 +135,12 @@ def coop_matrix_name(m: int, n: int, k: int) -> str:
 def native_instruction(target: Target, a: str, b: str, acc: str) -> Instruction | None:
     """The first instruction of the target for exactly these types, or None."""
     if target.backend == "vulkan":
-        for row in target.facts.native_matrix_configs or ():
-            if (row.a, row.b, _signless(row.acc)) == (a, b, _signless(acc)):
-                shape = (row.m, row.n, row.k)
-                name = coop_matrix_name(*shape)
-                return Instruction(
-                    name=name, shape=shape, types=(a, b, acc), family="spirv", since=0
-                )
-        return None
+        row = next(iter(target.facts.matrix_configs(a, b, acc)), None)
+        if row is None:
+            return None
+        shape = (row.m, row.n, row.k)
+        name = coop_matrix_name(*shape)
+        return Instruction(name=name, shape=shape, types=(a, b, acc), family="spirv", since=0)
     return next(iter(native_instructions(target, (a, b, acc))), None)
 
 
@@ -153,9 +150,8 @@ def native_instructions(target: Target, types: tuple[str, str, str]) -> list[Ins
 
 
 def _has(target: Target, instruction: Instruction) -> bool:
-    if target.backend == "cuda" and instruction.family == "sm":
-        version = re.match(r"sm_(\d+)", target.isa)
-        return version is not None and int(version[1]) >= instruction.since
+    if instruction.family == "sm":
+        return (target.compute_capability or 0) >= instruction.since
     return target.backend == "rocm" and target.isa.startswith(instruction.family)
 
 
@@ -205,25 +201,20 @@ def _exact(target: Target, multiply: MultiplyAdd) -> tuple[str, tuple[int, ...]]
     if target.backend == "vulkan":
         if target.facts.wave_widths is None:
             return "matrix instructions need a known wave width, use a facts file or a device"
-        types = (multiply.a, multiply.b, _signless(multiply.acc))
-        listed = any(
-            (r.m, r.n, r.k) == shape
-            and (r.a, r.b, _signless(r.acc)) == types
-            and r.scope == "subgroup"
-            for r in target.facts.native_matrix_configs or ()
-        )
+        configs = target.facts.matrix_configs(multiply.a, multiply.b, multiply.acc)
+        listed = any((r.m, r.n, r.k) == shape for r in configs)
         return (coop_matrix_name(*shape), shape) if listed else None
     if target.backend == "rocm":
         types = (multiply.a, multiply.b, multiply.acc)
         fitting = (i for i in INSTRUCTIONS if i.types == types and i.shape == shape)
         found = next((i for i in fitting if _has(target, i)), None)
         return (found.name, shape) if found is not None else None
-    version = re.match(r"sm_(\d+)", target.isa) if target.backend == "cuda" else None
-    if version is None or multiply.a != multiply.b:
+    capability = target.compute_capability
+    if capability is None or multiply.a != multiply.b:
         return None
     m, n, k = shape
     for a, acc, has, since in _WMMA:
-        if (a, acc, has) == (multiply.a, multiply.acc, shape) and int(version[1]) >= since:
+        if (a, acc, has) == (multiply.a, multiply.acc, shape) and capability >= since:
             return f"wmma.mma.m{m}n{n}k{k}.{acc}.{a}", shape
     return None
 
@@ -248,11 +239,6 @@ def _obstacle(target: Target, use: str) -> str | None:
     if use in _ELEMENTWISE.get(target.backend, ()):
         return None
     return f"elementwise {use} has no native form on {target.backend}"
-
-
-def _signless(accumulator: str) -> str:
-    """Sums of 32-bit integers wrap alike with and without a sign; drivers name either."""
-    return "i32" if accumulator == "u32" else accumulator
 
 
 # Multiply-adds of one multiprocessor in a clock, dense: upper bounds over every part with the ISA,
@@ -287,9 +273,8 @@ def macs_per_clock(target: Target, group: OperandGroup) -> int | None:
 def _matrix(target: Target) -> int | None:
     if target.backend == "rocm":
         return next((rate for isa, rate in _GFX_MATRIX if target.isa.startswith(isa)), None)
-    version = re.match(r"sm_(\d+)", target.isa)
-    if target.backend != "cuda" or version is None:
+    number = target.compute_capability
+    if number is None:
         return None
-    number = int(version[1])
     known = (rate for least, rate in _SM_MATRIX if number >= least)
     return _SM_BELOW.get(number) or next(known, None)

@@ -153,7 +153,7 @@ def _completed(
     resident, split = residency(used.usage, facts), record.split
     mine = _files(planned, artifact, files)
     assert artifact.code is not None
-    sums = sums_by_type(planned.target.backend, artifact.code, where=planned.where)
+    sums = sums_by_type(planned.target.backend, artifact.codes, where=planned.where)
     return replace(
         record,
         identity=replace(record.identity, code_hash=reading.code_hash),

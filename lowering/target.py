@@ -61,7 +61,8 @@ PTX_TARGETS = (
     *(90, 100, 101, 103, 120, 121),
 )
 PTX_SPECIFIC = {"a": (90, 100, 101, 103, 120, 121), "f": (100, 101, 103, 120, 121)}
-_ISA = {"cuda": r"sm_[0-9]{2,3}[af]?", "rocm": r"gfx[0-9a-f]{3,4}"}
+_PTX_ISA = re.compile(r"sm_([0-9]{2,3})([af]?)")
+_ISA = {"cuda": _PTX_ISA.pattern, "rocm": r"gfx[0-9a-f]{3,4}"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +90,12 @@ class Target:
         if known is not None:
             return known
         return _LARGE_LDS if self.isa == "gfx950" else _WIDEST_SHARED[self.backend]
+
+    @property
+    def compute_capability(self) -> int | None:
+        """Of what the code is for, 90 of ``sm_90a``; None where it is not PTX."""
+        found = _PTX_ISA.fullmatch(self.isa)
+        return int(found[1]) if found else None
 
     @property
     def baseline(self) -> str | None:
@@ -207,7 +214,7 @@ def _known_ptx(isa: str) -> str:
     Raises:
         TargetError: it is older than any that the compiler knows.
     """
-    found = re.fullmatch(r"sm_(\d+)([af]?)", isa)
+    found = _PTX_ISA.fullmatch(isa)
     assert found is not None
     number, suffix = int(found[1]), found[2]
     if number in PTX_SPECIFIC.get(suffix, PTX_TARGETS):
@@ -273,8 +280,8 @@ def _arch(target: Target, ptx_version: tuple[int, int] | None) -> tuple[str, str
     It refuses to write an older one, so only a newer one is asked for: drivers take no version
     above their own.
     """
-    if target.backend == "cuda" and ptx_version is not None:
-        generation = int(re.sub(r"\D", "", target.isa))
+    generation = target.compute_capability
+    if generation is not None and ptx_version is not None:
         oldest = next((v for since, v in _OLDEST_PTX if generation >= since), (0, 0))
         if ptx_version > oldest:
             return target.isa, "+ptx{}{}".format(*ptx_version)
@@ -318,7 +325,7 @@ def _matrix_list(target: Target) -> str:
 def _peer_list(target: Target) -> str:
     """What IREE 3.13 lists for the newest parts of a family that it knows."""
     families = [f for f in _PEER_MATRIX if target.isa.startswith(f)]
-    if target.backend == "cuda" and int(re.sub(r"\D", "", target.isa)) < 80:
+    if target.backend == "cuda" and (target.compute_capability or 0) < 80:
         return ""  # its table offers some there that its back end cannot select
     return ", ".join(f"<{name}>" for family in families for name in _PEER_MATRIX[family])
 

@@ -13,10 +13,9 @@ from .choice import TIE_PERMILLE
 from .console import FAILED, OK, Streams, add_json
 from .files import describe, write_product
 from .pack import open_pack
+from .surroundings import APP
 from .tables import store_table
 from .tuning_spec import tuning_spec
-
-APP = "tilewright"
 
 
 def default_store() -> Path:

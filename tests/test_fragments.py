@@ -16,7 +16,7 @@ from dialects.manifest import KernelEntry, Record
 from dialects.operands import OperandGroup
 from facts_files import FOLDER
 from kernel_sources import built, code_of
-from lowering.artifacts.matrix_sums import count_groups
+from lowering.artifacts.matrix_sums import count_groups, sums_by_type
 from lowering.artifacts.ptx import read_ptx
 from lowering.artifacts.spirv import (
     COOPERATIVE_MULTIPLY_ADD,
@@ -126,6 +126,15 @@ def test_counts_are_told_apart_by_the_type_of_the_sum(
     ]
     found = count_groups(given, 5, Counter({"f32": 3, "i32": 2}))
     assert [g.count for g in found] == expected
+
+
+def test_every_kernel_of_a_candidate_is_counted() -> None:
+    """Split-K has a second kernel, in a code object of its own on some targets."""
+    line = b"wmma.mma.sync.aligned.row.row.m16n16k16.%s a, b, c, d;\n"
+    first, second = line % b"f32.f32" * 2, line % b"s32.u8.u8.s32" + line % b"f32.f32"
+    assert sums_by_type("cuda", [first], where="") == Counter({"f32": 2})
+    assert sums_by_type("cuda", [first, second], where="") == Counter({"f32": 3, "i32": 1})
+    assert sums_by_type("rocm", [first, second], where="") is None
 
 
 class Candidates:

@@ -172,6 +172,22 @@ def test_tools_that_are_not_there() -> None:
     assert code(refused, b"")[0].absent == "the record has no code"
 
 
+@pytest.mark.parametrize(("isa", "asked"), [(None, "sm_130"), ("sm_121", "sm_121")])
+def test_sass_is_of_the_isa_that_was_built(isa: str | None, asked: str, tmp_path: Path) -> None:
+    """Code of a baseline is no code of the target's own ISA, which an assembler may not know."""
+    assert RECORD.files is not None
+    record = replace(
+        RECORD,
+        identity=replace(RECORD.identity, target="cuda:sm_130", isa=isa),
+        files=replace(RECORD.files, code_object="a.ptx"),
+    )
+    tool = tmp_path / "ptxas"
+    tool.write_text('#!/bin/sh\necho "error: $2"\nexit 1\n')
+    tool.chmod(0o755)
+    _, sass = listings(record, lambda _: b"", lambda name: tool if name == "ptxas" else None)
+    assert sass.absent == f"the assembler refused the module: error: -arch={asked}"
+
+
 @pytest.mark.skipif(find_tool("ptxas") is None, reason="no ptxas is at hand")
 def test_sass_goes_through_the_assembler(result: Build, tmp_path: Path) -> None:
     """A disassembler is given the cubin; one that fails is a reason."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dialects.operands import OperandGroup
+from dialects.types import signless
 
 from .spirv import COOPERATIVE_MULTIPLY_ADD, spirv_instructions, spirv_words
 
@@ -18,19 +19,23 @@ _TYPE_INT, _TYPE_FLOAT, _TYPE_MATRIX = 21, 22, 4456  # SPIR-V 1.6, section 3; KH
 # the type of the sum comes first: .m16n16k16.f32.f32, .m16n8k16.f32.f16.f16.f32, .s32.s8.s8.s32
 _PTX = re.compile(r"\b(?:wgmma\.mma_async|wmma\.mma|mma)\.[\w.:]*?m\d+n\d+k\d+\.(\w+)\.")
 _PTX_TYPES: dict[str, str] = {"s32": "i32"}
-_SIGNLESS = {"u32": "i32"}
 
 
-def sums_by_type(backend: str, code: bytes, *, where: str) -> Counter[str] | None:
+def sums_by_type(backend: str, codes: Sequence[bytes], *, where: str) -> Counter[str] | None:
     """How many instructions sum in each type, by our names; None where that cannot be read.
+
+    ``codes`` are all code objects of a candidate, as totals are of all its kernels.
 
     Raises:
         FormatError: SPIR-V that is cut off.
     """
-    if backend == "cuda":
-        found: list[str] = _PTX.findall(code.decode(errors="replace"))
-        return Counter([_PTX_TYPES.get(t, t) for t in found])
-    return _spirv(code, where) if backend == "vulkan" else None
+    read = {"cuda": _ptx, "vulkan": _spirv}.get(backend)
+    return sum((read(code, where) for code in codes), Counter[str]()) if read else None
+
+
+def _ptx(code: bytes, where: str) -> Counter[str]:
+    found: list[str] = _PTX.findall(code.decode(errors="replace"))
+    return Counter([_PTX_TYPES.get(t, t) for t in found])
 
 
 def _spirv(code: bytes, where: str) -> Counter[str]:
@@ -54,12 +59,12 @@ def count_groups(
 
     Groups of one tier share the total unless they sum in types of their own.
     """
-    native = {_signless(g.acc) for g in groups if g.tier == "native"}
+    native = {signless(g.acc) for g in groups if g.tier == "native"}
     if len(groups) == 1 or not native:
         return tuple(replace(g, count=total) for g in groups)
 
     def count(group: OperandGroup) -> int | None:
-        acc = _signless(group.acc)
+        acc = signless(group.acc)
         if group.tier == "software" and acc in native:
             return None
         if sums is None:
@@ -67,7 +72,3 @@ def count_groups(
         return sums[acc]
 
     return tuple(replace(g, count=count(g)) for g in groups)
-
-
-def _signless(accumulator: str) -> str:
-    return _SIGNLESS.get(accumulator, accumulator)

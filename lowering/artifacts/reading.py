@@ -87,11 +87,11 @@ class _Asked:
 
 
 def _spirv(asked: _Asked, code: bytes) -> Reading:
-    where, more = asked.where, [content for _, content in asked.artifact.more]
-    module, *others = (read_spirv(c, where=where) for c in (code, *more))
+    where, codes = asked.where, asked.artifact.codes
+    module, *others = (read_spirv(c, where=where) for c in codes)
     threads = prod(module.local_size) if module.local_size else None
     return Reading(
-        code_hash=_together([spirv_hash(c, where=where) for c in (code, *more)]),
+        code_hash=_together([spirv_hash(c, where=where) for c in codes]),
         footprint=replace(
             asked.predicted,
             static_shared_bytes=module.workgroup_bytes,

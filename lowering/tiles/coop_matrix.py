@@ -129,17 +129,10 @@ class CoopMatrixNarrowBody(CoopMatrixBody):
     wide: ClassVar[bool] = False
 
 
-def listed(contraction: Contraction, target: Target) -> list[MatrixConfig]:
+def listed(contraction: Contraction, target: Target) -> tuple[MatrixConfig, ...]:
     """The driver's configs for exactly the types of the contraction, at subgroup scope."""
     c = contraction
-    accumulator = {"i32": {"i32", "u32"}}.get(c.accumulator, {c.accumulator})
-    return [
-        row
-        for row in target.facts.native_matrix_configs or ()
-        if (row.a, row.b) == (c.a.type, c.b.type)
-        and row.acc in accumulator
-        and row.scope == "subgroup"
-    ]
+    return target.facts.matrix_configs(c.a.type, c.b.type, c.accumulator)
 
 
 def chosen_config(contraction: Contraction, tile: Tile, target: Target) -> MatrixConfig | None:

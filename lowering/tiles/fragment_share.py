@@ -14,12 +14,11 @@ from .kernel_text import Index, KernelText
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """One element of a tile: its number in row-major order, its row and column.
+    """One element of a tile: its row and column.
 
     ``inside`` is an i1 where only some lanes hold an element; the others point at the last one.
     """
 
-    element: Index
     row: Index
     column: Index
     inside: str | None
@@ -53,17 +52,13 @@ class Lanes:
             element = ir.least(element, type_.count - 1)
         elif wave % columns == 0:
             row, column = self._first[columns]
-            return Place(
-                element=element,
-                row=ir.add(row, turn * (wave // columns)),
-                column=column,
-                inside=None,
-            )
+            row = ir.add(row, turn * (wave // columns))
+            return Place(row=row, column=column, inside=None)
         elif columns % wave == 0:
             row, first = divmod(wave * turn, columns)
-            return Place(element=element, row=row, column=ir.add(self.lane, first), inside=None)
+            return Place(row=row, column=ir.add(self.lane, first), inside=None)
         row, column = ir.div(element, columns), ir.rem(element, columns)
-        return Place(element=element, row=row, column=column, inside=inside)
+        return Place(row=row, column=column, inside=inside)
 
 
 ALIGNMENT = 32  # bytes of an array in workgroup memory: what a matrix load may ask (PTX ISA, wmma)

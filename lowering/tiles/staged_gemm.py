@@ -18,9 +18,8 @@ from dialects.types import element_type
 from .interface import STORAGE, bind_buffer, constant_names, load_constants, storage_type
 from .kernel_text import MAX_UNROLLED, Index, KernelText
 from .operand_source import Fetched, OperandSource, Staging, bind_source
-from .staging import WORD, block_alignment
+from .staging import WIDE_BYTES, WORD, block_alignment
 
-WIDE_BYTES = 16
 PAD_BYTES = 16  # added to each staged row: neighbouring rows start in other banks
 BUFFERS = 2
 Copied = str | Fetched  # what a lane has loaded: a unit, or a run of blocks on its way

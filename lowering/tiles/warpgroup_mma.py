@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .ptx_text import PtxText, Word, struct_type
+from .tensor_map import ROW_BYTES
 
 ROWS = 64  # of C a warpgroup
-ROW_BYTES = 128
 GROUP_BYTES = 1024  # eight rows
 BLOCK_BYTES = ROWS * ROW_BYTES  # of A, whichever axis is contiguous: k spans 128 bytes, or 64 rows
 STEP_BYTES = 32  # of k an instruction, of every type

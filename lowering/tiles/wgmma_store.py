@@ -61,7 +61,7 @@ class StagedStore:
         words: list[str],
         coordinates: list[Word],
     ) -> None:
-        """Stage ``words`` (in the order of :func:`chunk_elements`) and have the engine store them.
+        """Stage ``words``, for every 8 columns those of both rows, and have the engine store them.
 
         A buffer is written once the engine has read what the chunk before it there left.
         """
