@@ -29,12 +29,12 @@ def answers(facts: DeviceFacts, a: str, acc: str) -> set[bool]:
     """What each of those who look configs up says of the types."""
     target = target_from_facts(facts)
     found = matrices(target).instruction
-    operands = {n: Operand(name=n, type=a, dims=d) for n, d in (("a", "MK"), ("b", "KN"))}
     contraction = Contraction(
         m="M",
         n="N",
         k="K",
-        **operands,
+        a=Operand(name="a", type=a, dims=("M", "K")),
+        b=Operand(name="b", type=a, dims=("K", "N")),
         c=Operand(name="c", type=acc, dims=("M", "N")),
         accumulator=acc,
     )
