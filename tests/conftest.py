@@ -29,8 +29,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--device",
         action="append",
         default=[],
-        choices=["cuda", "hip"],
-        help="run the tests that need a device of this kind; may be given twice",
+        choices=["cuda", "hip", "vulkan"],
+        help="run the tests that need a device of this kind; may be given again. Those of vulkan "
+        "run anyway where there is one",
     )
     parser.addoption(
         "--packs",
@@ -64,29 +65,38 @@ def pytest_pycollect_makemodule(
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With ``--packs`` only the tests of the devices that were asked for run."""
+    """With ``--packs`` only the tests of the devices that were asked for run, uncompiled ones not.
+
+    A test that compiles, which is not for the machine with the card, asks for ``compile_cache``.
+    """
     if config.getoption("--packs") is None:
         return
     kinds = config.getoption("--device")
-    asked = [i for i in items if any(m.args[0] in kinds for m in i.iter_markers("device"))]
+    asked = [
+        i
+        for i in items
+        if any(m.args[0] in kinds for m in i.iter_markers("device"))
+        and "compile_cache" not in getattr(i, "fixturenames", ())
+    ]
     config.hook.pytest_deselected(items=[i for i in items if i not in asked])
     items[:] = asked
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test runs once for each ``given_candidate`` or ``given_pack`` of ``--packs``."""
-    if not {"given_candidate", "given_pack"} & set(metafunc.fixturenames):
-        return
-    from device_packs import find_candidates, find_packs
+    """A test runs for each ``given_candidate`` or ``given_pack`` of ``--packs``, on its devices."""
+    if {"given_candidate", "given_pack"} & set(metafunc.fixturenames):
+        from given_packs import parametrize
 
-    folder = metafunc.config.getoption("--packs")
-    packs = find_packs(Path(folder)) if folder else []
-    if "given_candidate" in metafunc.fixturenames:
-        found = find_candidates(packs, "cuda")
-        metafunc.parametrize("given_candidate", found, ids=[c.id for c in found])
-    if "given_pack" in metafunc.fixturenames:
-        packs = [p for p in packs if find_candidates([p], "cuda")]
-        metafunc.parametrize("given_pack", packs, ids=[p.path.name for p in packs])
+        parametrize(metafunc)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How many cases of the packs' candidates were right on each device."""
+    from case_counts import summary_lines
+
+    reports = [r for kind in ("passed", "failed") for r in terminalreporter.getreports(kind)]
+    for line in summary_lines(reports):
+        terminalreporter.write_line(line)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -94,7 +104,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker in item.iter_markers("device"):
         (kind,) = marker.args
         if kind == "vulkan":
-            _require_vulkan()
+            _require_vulkan(asked=kind in (item.config.getoption("--device") or []))
         elif kind not in item.config.getoption("--device"):
             pytest.skip(f"needs --device {kind}")
     if item.get_closest_marker("full") and not item.config.getoption("--full"):
@@ -182,6 +192,15 @@ def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
 
 
 @pytest.fixture(scope="session")
+def windows_module(request: pytest.FixtureRequest) -> bytes:
+    """IREE's part of :class:`windows.Windows`, compiled here unless packs were."""
+    from windows import windows_module
+
+    folder = request.config.getoption("--packs")
+    return windows_module(Path(folder) if folder else None)
+
+
+@pytest.fixture(scope="session")
 def gguf() -> ModuleType:
     """The reference implementation of block formats."""
     try:
@@ -197,13 +216,16 @@ def golden(request: pytest.FixtureRequest) -> Golden:
     return Golden.of_test(request.path.stem, request.node.name, update=update)
 
 
-def _require_vulkan() -> None:
+def _require_vulkan(*, asked: bool = False) -> None:
     if name_of_vulkan_device() is None:
-        _missing("no Vulkan device")
+        _missing("no Vulkan device", asked=asked)
 
 
-def _missing(what: str) -> NoReturn:
-    """Skipped where somebody develops without it; in CI a device that went missing is a fault."""
-    if os.environ.get("CI") == "true":
+def _missing(what: str, *, asked: bool = False) -> NoReturn:
+    """Skipped where somebody develops without it.
+
+    A device that was asked for, or went missing in CI, is a fault.
+    """
+    if asked or os.environ.get("CI") == "true":
         pytest.fail(what)
     pytest.skip(what)

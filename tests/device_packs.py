@@ -8,19 +8,17 @@ from pathlib import Path
 
 import numpy as np
 
-from dialects.expressions import Expression
 from dialects.facts import DeviceFacts
 from dialects.manifest import Argument, KernelEntry, Record
 from dialects.member import Problem
-from dialects.operands import contiguous_strides, operand_span
+from dialects.operands import contiguous_strides
 from dialects.rules import Case as Rules
 from dialects.rules import judge
-from runtime.arrays import Layout, launch_constants
+from runtime.arrays import Layout
 from runtime.blocks import pack_q8_0
 from runtime.dtypes import dtype_of
-from runtime.executors import Launchable, Memory
 from runtime.pack import Pack, open_pack
-from runtime.proof import awkward_problem, make_case, prove
+from runtime.proof import awkward_problem
 from runtime.reference import decoded, evaluate
 
 # M, N, K: smaller than any tile, primes, one more and one less than tiles, and no K at all.
@@ -99,18 +97,6 @@ def runs(
     return judge(case).ok
 
 
-def wrong(
-    device: Memory, code: Launchable, kernel: KernelEntry, at: Sequence[Problem]
-) -> list[str]:
-    """What is wrong of a loaded candidate at each problem: exact, poisoned, operands unchanged."""
-    found = []
-    for problem in at:
-        reason = prove(device, code, make_case(device, kernel, problem), whole=True)
-        if reason is not None:
-            found.append(f"{problem.text}: {reason}")
-    return found
-
-
 def padded_layouts(kernel: KernelEntry, at: Problem) -> list[Layout]:
     """Layouts with gaps between the rows, and between the matrices of a batch."""
     values, result = at.values(), []
@@ -129,51 +115,6 @@ def strides_by_name(kernel: KernelEntry, layouts: Sequence[Layout]) -> dict[str,
         for argument, layout in zip(kernel.args, layouts, strict=True)
         for axis, stride in enumerate(layout.strides)
     }
-
-
-def spread_out(array: np.ndarray, layout: Layout) -> np.ndarray:
-    """The memory of an array in a layout, with 0xFF bytes wherever no element is."""
-    span = operand_span(layout.shape, layout.strides)
-    memory = np.full(span * array.itemsize, 0xFF, np.uint8).view(array.dtype)
-    window(memory, layout)[...] = array
-    return memory
-
-
-def window(memory: np.ndarray, layout: Layout) -> np.ndarray:
-    """The elements of a layout in flat memory."""
-    strides = [s * memory.itemsize for s in (*layout.strides, 1)]
-    return np.lib.stride_tricks.as_strided(memory, layout.shape, strides)
-
-
-def wrong_when_strided(
-    device: Memory, code: Launchable, kernel: KernelEntry, at: Problem
-) -> str | None:
-    """What is wrong with gaps between rows: the result, or memory between its rows."""
-    layouts = padded_layouts(kernel, at)
-    case = make_case(device, kernel, at)
-    host = case.host
-    buffers, memories = [], []
-    for argument, layout in zip(kernel.args, layouts, strict=True):
-        dtype = dtype_of(argument.type)
-        start = host.get(argument.name)
-        filled = np.zeros(layout.shape, dtype) if start is None else start
-        memory = spread_out(filled, layout)
-        if start is None:
-            memory.view(np.uint8)[:] = 0xFF
-        memories.append(memory)
-        buffers.append(device.upload(memory))
-    if code.record.workspace:
-        buffers.append(device.allocate(Expression(code.record.workspace).evaluate(at.values())))
-        device.poison(buffers[-1])
-    code.run(buffers, launch_constants(at, layouts))
-    before = memories[-1].copy()
-    after = device.download(buffers[len(layouts) - 1], before.shape, before.dtype)
-    expected = evaluate(kernel.contraction, case.values).astype(before.dtype)
-    if not np.array_equal(window(after, layouts[-1]), expected):
-        return f"{at.text}: wrong with strides"
-    for memory in (before, after):
-        window(memory, layouts[-1])[...] = 0
-    return None if before.tobytes() == after.tobytes() else f"{at.text}: writes between rows"
 
 
 def host_operands(kernel: KernelEntry, at: Problem, seed: int = 0) -> list[np.ndarray]:

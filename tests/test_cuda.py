@@ -1,4 +1,4 @@
-"""Every candidate of the packs given with ``--packs``, on a real card, by both executors.
+"""What only CUDA has, on a real card: two executors, events, peers; the rest is test_packs.py.
 
 python3 -m pytest tests --device cuda --packs DIR [--full]
 """
@@ -11,22 +11,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
 import pytest
 
-from device_packs import (
-    SHAPE,
-    Candidate,
-    expected_of,
-    host_operands,
-    padded_layouts,
-    problems,
-    runs,
-    sized,
-    strides_by_name,
-    wrong,
-    wrong_when_strided,
-)
+from device_packs import Candidate, problems, sized
 from dialects.facts import DeviceFacts
 from runtime import Session, cli
 from runtime.ceilings import bytes_a_second
@@ -66,35 +53,6 @@ def loaded(device: Memory, candidate: Candidate) -> Launchable:
     return load(device, candidate.pack, candidate.kernel.kernel, candidate.record)
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
-def test_a_candidate_is_exact_at_awkward_sizes(
-    given_candidate: Candidate, executor: str, devices: Devices, facts: DeviceFacts
-) -> None:
-    """Small integers on a poisoned output: tiles cut on every side, no K, all elements compared."""
-    at = problems(given_candidate, facts)
-    assert at
-    code = loaded(devices[executor], given_candidate)
-    assert wrong(devices[executor], code, given_candidate.kernel, at) == []
-
-
-@pytest.mark.parametrize("executor", EXECUTORS)
-def test_a_candidate_leaves_gaps_between_rows_alone(
-    given_candidate: Candidate, executor: str, devices: Devices, facts: DeviceFacts
-) -> None:
-    code = loaded(devices[executor], given_candidate)
-    found, tried = [], 0
-    for at in problems(given_candidate, facts):
-        strides = strides_by_name(
-            given_candidate.kernel, padded_layouts(given_candidate.kernel, at)
-        )
-        if 0 in at.sizes or not runs(given_candidate, facts, at, strides):
-            continue
-        tried += 1
-        found.append(wrong_when_strided(devices[executor], code, given_candidate.kernel, at))
-    assert tried
-    assert [text for text in found if text] == []
-
-
 def test_both_executors_give_the_same_bits(
     given_candidate: Candidate, devices: Devices, facts: DeviceFacts
 ) -> None:
@@ -123,21 +81,6 @@ def test_thousands_of_launches_give_the_same_bits(
         assert run_case(device, code, case).tobytes() == first, turn
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
-def test_host_arrays_and_zero_sizes(given_pack: Pack, executor: Any) -> None:
-    """Through the session: no row, no column, or no K."""
-    with Session(given_pack.path, device="cuda", executor=executor, tuning="off") as session:
-        for name in session.kernels:
-            kernel = session.reference(name).entry
-            for mnk in (SHAPE, (37, 130, 15), (0, 8, 8), (8, 0, 8), (8, 8, 0)):
-                if mnk[2] % 32 and any(a.source for a in kernel.args):
-                    continue  # blocks are whole
-                operands = host_operands(kernel, sized(kernel.dims, mnk))
-                expected = expected_of(kernel, operands)
-                assert np.array_equal(session[name](*[o.copy() for o in operands]), expected), mnk
-
-
-@pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_choice_is_timed_by_the_device(given_pack: Pack, executor: Any) -> None:
     with Session(
         given_pack.path, device="cuda", executor=executor, tuning="first_use", budget_ms=60000
