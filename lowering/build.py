@@ -164,8 +164,9 @@ def build_sources(
         if target.baseline:
             notes.append(f"{target.name}: not known to the compiler, built for {target.baseline}")
     peers = {}
+    infos = {p.candidate.info.kernel: p.candidate.info for p in plans}
     for source, _ in scanned:
-        peers.update(peer_jobs(source.text, source.name, targets, options.peers))
+        peers.update(peer_jobs(source.text, source.name, targets, options.peers, infos))
     wanted = [p for p in plans if p.record.refused is None]
     jobs = [*(_job(p) for p in wanted), *peers.values()]
     made = compile_all(jobs, options.compile, progress)

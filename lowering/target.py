@@ -12,11 +12,13 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from dialects.errors import DeclarationError, TargetError
 from dialects.facts import DeviceFacts, facts_from_json
 
 ReadFacts = Callable[[str], DeviceFacts]
+PeerMatrix = Literal["default", "none"]  # matrix instructions that a peer is told of
 
 # psABI levels of x86-64, best first: the compiler's name and the flags a processor must show, by
 # the names that the operating system reports (x86-64 psABI, section 3.1.1).
@@ -253,12 +255,15 @@ def compiler_flags(target: Target) -> tuple[str, ...]:
 
 
 def module_attributes(
-    target: Target, *, peer: bool = False, ptx_version: tuple[int, int] | None = None
+    target: Target,
+    *,
+    peer: PeerMatrix | None = None,
+    ptx_version: tuple[int, int] | None = None,
 ) -> str:
     """The ``hal.device.targets`` attribute of a module, empty for the CPU.
 
-    A ``peer`` is the compiler's own work: it is told the matrix instructions that its own table
-    gives the ISA's family, where our kernels want none chosen for them.
+    A ``peer`` is the compiler's own work: by default it is told the matrix instructions that its
+    own table gives the ISA's family, where our kernels want none chosen for them.
     ``ptx_version`` is the oldest PTX ISA that has what the module writes itself.
     """
     if target.backend == "cpu":
@@ -290,7 +295,7 @@ def _arch(target: Target, ptx_version: tuple[int, int] | None) -> tuple[str, str
     return "", "spirv:v1.6,cap:Shader"
 
 
-def _limits(target: Target, peer: bool) -> str:
+def _limits(target: Target, peer: PeerMatrix | None) -> str:
     facts, backend = target.facts, target.backend
     compute, storage = _types(target)
     counts = facts.max_workgroup_counts or _WIDEST_COUNTS[backend]
@@ -300,7 +305,7 @@ def _limits(target: Target, peer: bool) -> str:
         f"storage = {storage}",
         "subgroup = shuffle|arithmetic",
         *([] if backend == "vulkan" else ["dot = dp4xi8toi32"]),
-        f"mma = [{_peer_list(target) if peer else _matrix_list(target)}]",
+        f"mma = [{_peer_list(target, peer) if peer else _matrix_list(target)}]",
         f"subgroup_size_choices = {list(facts.wave_widths or (target.wave,))}",
         f"max_workgroup_sizes = {[min(s, _MOST) for s in sizes]}",
         f"max_thread_count_per_workgroup = {facts.max_threads_per_block or 1024}",
@@ -322,8 +327,18 @@ def _matrix_list(target: Target) -> str:
     return "<WMMAR3_F32_16x16x16_F16>" if listed else ""
 
 
-def _peer_list(target: Target) -> str:
-    """What IREE 3.13 lists for the newest parts of a family that it knows."""
+def _peer_list(target: Target, peer: PeerMatrix) -> str:
+    """What IREE 3.13 lists for the newest parts of a family that it knows.
+
+    On Vulkan it has such a list by vendor; here the driver's own configs say which entries hold.
+    """
+    if peer == "none":
+        return ""
+    if target.backend == "vulkan":
+        offered = {(c.m, c.n, c.k, c.a, c.acc) for c in target.facts.native_matrix_configs or ()}
+        names = [f"NV_WMMA_{acc.upper()}_16x16x16_F16" for acc in ("f32", "f16")]
+        there = [(16, 16, 16, "f16", acc) in offered for acc in ("f32", "f16")]
+        return ", ".join(f"<{n}>" for n, ok in zip(names, there, strict=True) if ok)
     families = [f for f in _PEER_MATRIX if target.isa.startswith(f)]
     if target.backend == "cuda" and (target.compute_capability or 0) < 80:
         return ""  # its table offers some there that its back end cannot select

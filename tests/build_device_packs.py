@@ -113,7 +113,7 @@ def built(
 
 
 def main(arguments: list[str]) -> int:
-    """Build one pack a kernel. What a Vulkan device's facts lack is left to its driver to refuse."""
+    """Build one pack a kernel. What facts of Vulkan lack is left to the driver to refuse."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--target", required=True)
     parser.add_argument("-o", dest="folder", type=Path, required=True)
