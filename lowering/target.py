@@ -51,6 +51,9 @@ _PEER_MATRIX = {
     "gfx12": ("WMMAR4_F32_16x16x16_F16", "WMMAR4_F32_16x16x16_BF16", "WMMAR4_I32_16x16x16_I8"),
     "gfx94": ("MFMA_F32_16x16x16_F16", "MFMA_F32_32x32x8_F16", "MFMA_I32_16x16x32_I8"),
 }
+# On Vulkan IREE goes by the vendor's ISA: for matrix instructions and for tiles without them. Its
+# table was made for the one vendor whose waves have this width alone.
+_PEER_VULKAN_WAVES, _PEER_VULKAN_ARCH = (32,), "sm_89"
 _SIZES = (1024, 1024, 1024)
 # The PTX version that has an ISA, newest first (PTX ISA, release notes): what is written for it.
 _OLDEST_PTX = ((120, (8, 7)), (100, (8, 6)), (89, (7, 8)), (86, (7, 1)), (80, (7, 0)))
@@ -270,6 +273,8 @@ def module_attributes(
         return ""
     backend, container, device = _IREE_BACKEND[target.backend]
     arch, features = _arch(target, ptx_version)
+    if peer and target.facts.wave_widths == _PEER_VULKAN_WAVES and target.backend == "vulkan":
+        arch = _PEER_VULKAN_ARCH
     executable = (
         f'#hal.executable.target<"{backend}", "{container}", '
         f"{{{'abi = ' + chr(34) + 'hip' + chr(34) + ', ' if target.backend == 'rocm' else ''}"
@@ -330,15 +335,15 @@ def _matrix_list(target: Target) -> str:
 def _peer_list(target: Target, peer: PeerMatrix) -> str:
     """What IREE 3.13 lists for the newest parts of a family that it knows.
 
-    On Vulkan it has such a list by vendor; here the driver's own configs say which entries hold.
+    On Vulkan, of what it lists for the vendor, what the driver lists too.
     """
     if peer == "none":
         return ""
     if target.backend == "vulkan":
         offered = {(c.m, c.n, c.k, c.a, c.acc) for c in target.facts.native_matrix_configs or ()}
-        names = [f"NV_WMMA_{acc.upper()}_16x16x16_F16" for acc in ("f32", "f16")]
-        there = [(16, 16, 16, "f16", acc) in offered for acc in ("f32", "f16")]
-        return ", ".join(f"<{n}>" for n, ok in zip(names, there, strict=True) if ok)
+        there = [acc for acc in ("f32", "f16") if (16, 16, 16, "f16", acc) in offered]
+        known = there if target.facts.wave_widths == _PEER_VULKAN_WAVES else []
+        return ", ".join(f"<NV_WMMA_{acc.upper()}_16x16x16_F16>" for acc in known)
     families = [f for f in _PEER_MATRIX if target.isa.startswith(f)]
     if target.backend == "cuda" and (target.compute_capability or 0) < 80:
         return ""  # its table offers some there that its back end cannot select

@@ -10,7 +10,8 @@ import ml_dtypes
 import numpy as np
 
 from dialects.errors import DeviceError
-from dialects.manifest import KernelEntry, Record
+from dialects.manifest import KernelEntry, Peer, Record
+from dialects.member import Problem
 from dialects.operands import Contraction
 from dialects.rules import float_operations
 from dialects.types import element_type
@@ -55,6 +56,11 @@ class Error64:
     relative: float
     allowed: float
 
+    @property
+    def text(self) -> str:
+        """Both, in words."""
+        return f"differs by {self.max_abs:.3g} from float64, rounding explains {self.allowed:.3g}"
+
 
 def run_problem(
     session: Session, kernel: str, sizes: Sequence[int], peers: Sequence[str]
@@ -76,8 +82,7 @@ def run_problem(
     error = compare64(ref.entry.contraction, case, got)
     if not error.max_abs <= error.allowed:
         raise DeviceError(
-            f"member {choice.record.name} is wrong at {problem.text}: it differs by "
-            f"{error.max_abs:.3g} from float64, rounding explains {error.allowed:.3g}",
+            f"member {choice.record.name} is wrong at {problem.text}: it {error.text}",
             where=session.device.uri,
         )
     flops = float_operations(problem) * len(ref.entry.contraction.products)
@@ -123,6 +128,12 @@ def compare64(contraction: Contraction, case: Case, got: np.ndarray) -> Error64:
         relative=largest / scale if scale else largest,
         allowed=rounding(contraction, case.values, scale),
     )
+
+
+def disagreement(contraction: Contraction, case: Case, got: np.ndarray) -> str | None:
+    """How far a result is from float64, where that is more than rounding explains."""
+    error = compare64(contraction, case, got)
+    return None if error.max_abs <= error.allowed else error.text
 
 
 def rounding(contraction: Contraction, host: Mapping[str, np.ndarray], scale: float) -> float:
@@ -179,18 +190,31 @@ def _timings(
     return interleave(arms)
 
 
+def compiled_peers(
+    entry: KernelEntry, target: str, names: Sequence[str], problem: Problem
+) -> list[Peer]:
+    """The pack's peers of these names for a target: those of any size, and of the problem's own."""
+    wanted = {name for peer in names for name in (peer, f"{peer}@{problem.text}")}
+    return [p for p in entry.peers if p.target == target and p.name in wanted]
+
+
 def peer_arm(
     device: Memory, pack: Pack, entry: KernelEntry, record: Record, case: Case, peer: str
 ) -> Arm | None:
     """A peer's calls; None when the pack holds none for this target or the device refuses it."""
     if peer == "numpy":
-        return _numpy_arm(entry.contraction, case)
-    if not isinstance(device, Device):
-        return None
+        return numpy_arm(entry.contraction, case)
     found = next(
         (p for p in entry.peers if p.name == peer and p.target == record.identity.target), None
     )
-    if found is None or any(a.type not in _ELEMENTS for a in entry.args):
+    return None if found is None else compiled_arm(device, pack, entry, found, case)
+
+
+def compiled_arm(
+    device: Memory, pack: Pack, entry: KernelEntry, found: Peer, case: Case
+) -> Arm | None:
+    """Calls of a peer of the pack, after a first one; None when the device refuses it."""
+    if not isinstance(device, Device) or any(a.type not in _ELEMENTS for a in entry.args):
         return None
     try:
         module = PeerModule(device, pack.read(found.vmfb, found.sha256), entry.kernel)
@@ -206,7 +230,7 @@ def _view(device: Device, array: np.ndarray, type_: str) -> rt.HalBufferView:
     return rt.HalBufferView(buffer, list(array.shape), _ELEMENTS[type_])
 
 
-def _numpy_arm(contraction: Contraction, case: Case) -> Arm:
+def numpy_arm(contraction: Contraction, case: Case) -> Arm:
     """numpy's matmul and the same epilogue; what is narrow is widened before the clock starts."""
     host: Mapping[str, np.ndarray] = case.values
     kind = element_type(contraction.accumulator)

@@ -14,6 +14,7 @@ from dialects.member import problem
 
 from .benchmark import PEERS, Row, benchmark, benchmark_json
 from .console import FAILED, OK, Streams, add_json, parse_shape
+from .dispatch_events import DEADLINE_S
 from .files import describe, write_product
 from .run_options import peer_names, session_for
 from .session import Session
@@ -31,12 +32,21 @@ def add_bench_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--write", "--out", dest="write", metavar="FILE", help="write the benchmark data here"
     )
+    parser.add_argument(
+        "--deadline",
+        type=float,
+        default=DEADLINE_S,
+        metavar="S",
+        help="seconds that a peer, or a candidate where a profiler times it, may take",
+    )
     add_json(parser, _bench)
 
 
 def _bench(args: argparse.Namespace, streams: Streams) -> int:
     if args.write and not Path(args.write).parent.is_dir():
         raise UsageError("no such directory", where=str(Path(args.write).parent))
+    if not args.deadline > 0:
+        raise UsageError(f"--deadline must be positive, found {args.deadline:g}")
     if args.body and not args.all:
         raise UsageError("--body chooses among all candidates: give --all too")
     peers = peer_names(args, PEERS)
@@ -50,8 +60,18 @@ def _bench(args: argparse.Namespace, streams: Streams) -> int:
         with streams.progress("measuring", None) as step:
             for name, sizes in cases:
                 records = _records(session, name, sizes, args)
-                note, caches = streams.note, args.caches
-                rows += benchmark(session, name, sizes, peers, records, step, note, wrong, caches)
+                rows += benchmark(
+                    session,
+                    name,
+                    sizes,
+                    peers,
+                    records,
+                    step,
+                    streams.note,
+                    wrong,
+                    args.deadline,
+                    args.caches,
+                )
         data = benchmark_json(session, rows)
     if args.write:
         try:

@@ -15,6 +15,8 @@ WARM_S = 0.06  # a BLAS keeps its threads spinning for some 30 ms after its last
 ESTIMATE_S, MOST_CALLS = 0.002, 1 << 16
 LEAST_ROUNDS, MOST_ROUNDS = 5, 15
 TOTAL_S = 8.0
+LONG_S = 0.25  # a call of that length needs no warm one before it in each round
+ALONE_S = 2.0  # and one of this length is timed once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,21 +45,29 @@ def calls(function: Callable[[], object], clock: Callable[[], float] = time.perf
 def interleave(arms: Mapping[str, Arm]) -> dict[str, Timing]:
     """Time every arm in rounds of rotating order; each bracket follows warm calls of its own.
 
-    The warm calls outlast worker threads of the arm before that still spin.
+    The warm calls outlast worker threads of the arm before that still spin. An arm whose call takes
+    :data:`ALONE_S` or more is timed once, after a warm call, and in no round.
     """
     warm, counts = {}, {}
+    alone: dict[str, Timing] = {}
     estimate = 0.0
     for name, arm in arms.items():
         once = _seconds_a_call(arm)
-        warm[name], counts[name] = (max(1, round(s / once)) for s in (WARM_S, BRACKET_S))
+        if once >= ALONE_S:
+            alone[name] = timing_of([once * 1e6])
+            continue
+        warm[name] = max(1, round(WARM_S / once)) if once < LONG_S else 0
+        counts[name] = max(1, round(BRACKET_S / once))
         estimate += once * (warm[name] + counts[name])
     rounds = max(LEAST_ROUNDS, min(MOST_ROUNDS, int(TOTAL_S / max(estimate, 1e-6))))
 
     def sample(name: str) -> float:
-        arms[name](warm[name])
+        if warm[name]:
+            arms[name](warm[name])
         return arms[name](counts[name]) / counts[name] * 1e6
 
-    return _rotated(list(arms), rounds, sample)
+    found = alone | _rotated(list(counts), rounds, sample)
+    return {name: found[name] for name in arms}
 
 
 def interleave_readings(

@@ -11,15 +11,17 @@ import json
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 import iree._runtime_libs as runtime_tools
 import numpy as np
 
 from dialects.errors import DeviceError
-from dialects.manifest import KernelEntry, Record
+from dialects.manifest import KernelEntry, Peer, Record
 
 from .arrays import span_bytes
 from .compare import Timing, timing_of
+from .dtypes import dtype_of
 from .pack import Pack
 from .proof import Case
 
@@ -27,9 +29,22 @@ DEADLINE_S = 30.0
 ATTEMPTS = 3  # the profiler was seen to wait for ever on one driver, now and then
 WARM_LAUNCHES = 20  # clocks rise from idle during the first launches; these are dropped
 LAUNCHES = 40
+FEWEST = 2  # one warm, one timed
+TOOL_TYPES = {"u8": "i8", "f8e4m3": "f8E4M3FN", "f8e5m2": "f8E5M2"}  # as IREE's tools say them
 
 
-def dispatch_times(pack: Pack, entry: KernelEntry, record: Record, case: Case, uri: str) -> Timing:
+class DeadlineError(DeviceError):
+    """A process that did not end in time."""
+
+
+def dispatch_times(
+    pack: Pack,
+    entry: KernelEntry,
+    record: Record,
+    case: Case,
+    uri: str,
+    deadline_s: float = DEADLINE_S,
+) -> Timing:
     """Time one candidate on the operands of a case.
 
     Raises:
@@ -41,46 +56,112 @@ def dispatch_times(pack: Pack, entry: KernelEntry, record: Record, case: Case, u
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
         inputs = _inputs(entry, record, case, Path(folder))
         function = f"{entry.kernel}.split" if case.splits > 1 else entry.kernel
-        return _profile(module, function, inputs, uri, Path(folder))
+        return _profile(_Call(module, function, inputs, uri), Path(folder), deadline_s)
 
 
 def peer_dispatch_times(
-    pack: Pack, entry: KernelEntry, target: str, case: Case, uri: str
-) -> Timing | None:
-    """The back end's own compile by the same clock; None when the pack has none.
+    pack: Pack, entry: KernelEntry, peer: Peer, case: Case, uri: str, deadline_s: float = DEADLINE_S
+) -> Timing:
+    """The back end's own compile by the same clock.
 
     Raises:
         DeviceError: the device refused it, or it ran too long.
     """
-    peer = next((p for p in entry.peers if p.target == target), None)
-    if peer is None:
-        return None
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
-        inputs = []
-        for argument in entry.read_arguments:
-            array = case.host[argument.name]
-            path = Path(folder) / f"{argument.name}.bin"
-            np.ascontiguousarray(array).tofile(path)
-            shape = "x".join(str(s) for s in array.shape)
-            inputs.append(f"{shape}x{argument.type}=@{path}")
-        return _profile(pack.path / peer.vmfb, entry.kernel, inputs, uri, Path(folder))
+        return _profile(_peer_call(pack, entry, peer, case, uri, folder), Path(folder), deadline_s)
 
 
-def _profile(module: Path, function: str, inputs: list[str], uri: str, folder: Path) -> Timing:
-    """Each timed launch counts as the sum over the dispatches of one call."""
+def peer_result(
+    pack: Pack, entry: KernelEntry, peer: Peer, case: Case, uri: str, deadline_s: float = DEADLINE_S
+) -> np.ndarray:
+    """What the back end's own compile makes of the operands, in a process of its own.
+
+    Raises:
+        DeviceError: the device refused it, or it ran too long.
+    """
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
+        call = _peer_call(pack, entry, peer, case, uri, folder)
+        output = Path(folder) / "result.bin"
+        _run(deadline_s, "iree-run-module", *call.flags, f"--output=@{output}")
+        layout = case.layouts[-1]
+        raw = np.fromfile(output, np.uint8)
+        return raw.view(dtype_of(layout.type)).reshape(layout.shape)
+
+
+class _Call(NamedTuple):
+    """One call of a module's function, as IREE's tools take it."""
+
+    module: Path
+    function: str
+    inputs: list[str]
+    uri: str
+
+    @property
+    def flags(self) -> list[str]:
+        return [
+            f"--device={self.uri}",
+            f"--module={self.module}",
+            f"--function={self.function}",
+            *(f"--input={i}" for i in self.inputs),
+        ]
+
+
+def _peer_call(
+    pack: Pack, entry: KernelEntry, peer: Peer, case: Case, uri: str, folder: str
+) -> _Call:
+    inputs = []
+    for argument in entry.read_arguments:
+        array = case.host[argument.name]
+        path = Path(folder) / f"{argument.name}.bin"
+        np.ascontiguousarray(array).tofile(path)
+        shape = "x".join(str(s) for s in array.shape)
+        inputs.append(f"{shape}x{TOOL_TYPES.get(argument.type, argument.type)}=@{path}")
+    return _Call(pack.path / peer.vmfb, entry.kernel, inputs, uri)
+
+
+def _profile(call: _Call, folder: Path, deadline_s: float) -> Timing:
+    """Each timed launch counts as the sum over the dispatches of one call.
+
+    Where as many as usual do not end in time, the fewest say how many do.
+    """
+    usual = WARM_LAUNCHES + LAUNCHES
+    count, samples = usual, []
+    for attempt in range(ATTEMPTS):
+        try:
+            samples = _launches(call, folder, count, deadline_s)
+        except DeadlineError:
+            if attempt == ATTEMPTS - 1:
+                raise
+            count = FEWEST
+        else:
+            break
+    if count == FEWEST:
+        fitting = min(usual, int(deadline_s / 2 / max(samples[-1] / 1e6, 1e-9)))
+        if fitting > FEWEST:
+            samples = _launches(call, folder, fitting, deadline_s)
+    return timing_of(samples[-max(1, len(samples) * LAUNCHES // usual) :])
+
+
+def _launches(call: _Call, folder: Path, count: int, deadline_s: float) -> list[float]:
+    """Microseconds of that many launches, warm ones first."""
     profile = folder / "profile.bin"
     _run(
+        deadline_s,
         "iree-benchmark-module",
-        f"--device={uri}",
-        f"--module={module}",
-        f"--function={function}",
-        *(f"--input={i}" for i in inputs),
-        f"--benchmark_min_time={WARM_LAUNCHES + LAUNCHES}x",
+        *call.flags,
+        f"--benchmark_min_time={count}x",
         "--device_profiling_mode=dispatch-events,executable-metadata",
         f"--device_profiling_output={profile}",
     )
-    events = _run("iree-profile", "dispatch", "--dispatch_events", "--format=jsonl", str(profile))
-    return timing_of(_per_call(events)[-LAUNCHES:])
+    events = _run(
+        deadline_s,
+        "iree-profile",
+        "dispatch",
+        "--dispatch_events",
+        "--format=jsonl",
+        str(profile),
+    )
+    return _per_call(events)
 
 
 def _inputs(entry: KernelEntry, record: Record, case: Case, folder: Path) -> list[str]:
@@ -103,19 +184,14 @@ def _inputs(entry: KernelEntry, record: Record, case: Case, folder: Path) -> lis
     return result + [str(c) for c in case.constants]
 
 
-def _run(tool: str, *arguments: str) -> str:
+def _run(deadline_s: float, tool: str, *arguments: str) -> str:
     command = [str(Path(next(iter(runtime_tools.__path__))) / tool), *arguments]
-    done = None
-    for _ in range(ATTEMPTS):
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
-            break
-        except subprocess.TimeoutExpired:
-            continue
-        except OSError as error:
-            raise DeviceError(f"cannot start {tool}: {error.strerror}") from None
-    if done is None:
-        raise DeviceError(f"{tool} ran past its deadline of {DEADLINE_S:g} s {ATTEMPTS} times")
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=deadline_s)
+    except subprocess.TimeoutExpired:
+        raise DeadlineError(f"{tool} ran past its deadline of {deadline_s:g} s") from None
+    except OSError as error:
+        raise DeviceError(f"cannot start {tool}: {error.strerror}") from None
     if done.returncode:
         lines = done.stderr.strip().splitlines()
         raise DeviceError(f"{tool} failed: {lines[0][:240] if lines else done.returncode}")

@@ -34,7 +34,7 @@ SIZES = ((37, 130, 15), (8, 5, 1), (1, 1, 1))
 DEVICES = ["local-task", pytest.param("vulkan", marks=pytest.mark.device("vulkan"))]
 
 
-def some_problems(candidate: Candidate, at: Sequence[Problem]) -> list[Problem]:
+def some_problems(at: list[Problem]) -> list[Problem]:
     """Those of few elements, and the last: the candidate's own."""
     few = [p for p in at if p.sizes[-3:] in SIZES]
     return few + at[-1:]
@@ -52,7 +52,7 @@ def test_candidates_of_this_machine(
     for candidate in found:
         entry, record = candidate.kernel, candidate.record
         code = load(windows.device, candidate.pack, entry.kernel, record)
-        for at in some_problems(candidate, problems(candidate, facts)):
+        for at in some_problems(problems(candidate, facts)):
             padded = padded_layouts(entry, at)
             layouts = [dense_layouts(entry, at)]
             if runs(candidate, facts, at, strides_by_name(entry, padded)):

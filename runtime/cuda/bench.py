@@ -9,7 +9,7 @@ from dialects.facts import DeviceFacts
 from dialects.manifest import Record
 from dialects.member import Problem
 
-from ..bench import compare64
+from ..bench import disagreement
 from ..compare import Timing, interleave_readings
 from ..executors import Memory, load
 from ..family import KernelRef
@@ -17,6 +17,7 @@ from ..measure_plan import floors
 from ..proof import Case, case_copies, make_case
 from ..timer import SecondsOf
 from .clock import EventClock, event_clock
+from .device import CudaDevice
 from .peers import PRODUCTS, as_array, tensors, torch_module, working_product
 
 Note = Callable[[str], None]
@@ -51,14 +52,49 @@ def event_timings(
         slices = splits.get(record.full_name, 1)
         seconds = _launches(clock, ref, record, [replace(c, splits=slices) for c in cases])
         readings[record.full_name] = _brackets(clock, seconds, least.get(record.full_name))
+    readings |= _peers(clock, ref, case, peers, sets, progress, note)
+    progress("all, in turn")
+    found = interleave_readings(readings)
+    return found, {peer: found.get(peer) for peer in peers}
+
+
+def peer_timings(
+    uri: str,
+    ref: KernelRef,
+    problem: Problem,
+    peers: Sequence[str],
+    progress: Callable[[str], None],
+    note: Note,
+) -> dict[str, Timing | None]:
+    """Times of the peers alone, for a kernel that runs on the device by other means than CUDA.
+
+    Raises:
+        DeviceError: there is no such CUDA device, or a reading is impossible.
+    """
+    clock = event_clock(CudaDevice(uri))
+    case = make_case(clock.device, ref.entry, problem, integers=False)
+    readings = _peers(clock, ref, case, peers, 1, progress, note)
+    found = interleave_readings(readings) if readings else {}
+    return {peer: found.get(peer) for peer in peers}
+
+
+def _peers(
+    clock: EventClock,
+    ref: KernelRef,
+    case: Case,
+    peers: Sequence[str],
+    sets: int,
+    progress: Callable[[str], None],
+    note: Note,
+) -> dict[str, Callable[[], float]]:
+    """Brackets of each peer that can run."""
+    readings = {}
     for peer in peers:
         progress(peer)
         reading = _peer(clock, ref, case, peer, sets, note)
         if reading is not None:
             readings[peer] = reading
-    progress("all, in turn")
-    found = interleave_readings(readings)
-    return found, {peer: found.get(peer) for peer in peers}
+    return readings
 
 
 def _launches(
@@ -97,12 +133,9 @@ def _peer(
                 return None
             products.append(product)
         got = as_array(products[0](), contraction.c.type)
-    error = compare64(contraction, case, got)
-    if not error.max_abs <= error.allowed and not contraction.accumulate:
-        note(
-            f"peer {peer}: differs by {error.max_abs:.3g} from float64, "
-            f"rounding explains {error.allowed:.3g}"
-        )
+    reason = disagreement(contraction, case, got)
+    if reason is not None and not contraction.accumulate:
+        note(f"peer {peer}: {reason}")
         return None
 
     seconds = clock.events.seconds(lambda i: products[i % sets](), cold=sets > 1)
