@@ -73,17 +73,21 @@ def interleave(arms: Mapping[str, Arm]) -> dict[str, Timing]:
 def interleave_readings(
     readings: Mapping[str, Callable[[], float]],
     clock: Callable[[], float] = time.perf_counter,
+    *,
+    total_s: float = TOTAL_S,
+    most: int = MOST_ROUNDS,
 ) -> dict[str, Timing]:
     """Take brackets of a device's timer, microseconds each, in rounds of rotating order.
 
-    A round before the others, which does not count, lets the clocks of the device rise.
+    As many as ``total_s`` allows, ``most`` of them. A round before the others, which does not
+    count, lets the clocks of the device rise.
     """
     names = list(readings)
     start = clock()
     for name in names:
         readings[name]()
     spent = max(clock() - start, 1e-6)
-    rounds = max(LEAST_ROUNDS, min(MOST_ROUNDS, int(TOTAL_S / spent)))
+    rounds = max(LEAST_ROUNDS, min(most, int(total_s / spent)))
     return _rotated(names, rounds, lambda name: readings[name]())
 
 

@@ -12,7 +12,6 @@ import pytest
 from case_counts import count_cases, summary_lines
 from device_checks import depends_on_surroundings, is_float, spreads, wrong, wrong_when_strided
 from device_packs import (
-    Candidate,
     find_candidates,
     padded_layouts,
     problems,
