@@ -66,7 +66,7 @@ def interleave(arms: Mapping[str, Arm]) -> dict[str, Timing]:
             arms[name](warm[name])
         return arms[name](counts[name]) / counts[name] * 1e6
 
-    found = alone | _rotated(list(counts), rounds, sample)
+    found = alone | (_rotated(list(counts), rounds, sample) if counts else {})
     return {name: found[name] for name in arms}
 
 

@@ -72,3 +72,28 @@ def test_an_arm_that_takes_no_time_ends() -> None:
     found = interleave({"a": lambda count: asked.append(count) or 0.0})
     assert (found["a"].microseconds, found["a"].spread) == (0.0, 0.0)
     assert len(asked) < 100
+
+
+def test_a_slow_arm_runs_seldom() -> None:
+    """One of seconds a call once, after a warm call; one of tenths without warm calls."""
+    asked: list[tuple[str, int]] = []
+
+    def arm(name: str, seconds: float) -> Arm:
+        def run(count: int) -> float:
+            asked.append((name, count))
+            return count * seconds
+
+        return run
+
+    found = interleave(
+        {"slow": arm("slow", 5.0), "a": arm("a", 0.01), "tenths": arm("tenths", 0.5)}
+    )
+    assert list(found) == ["slow", "a", "tenths"]
+    assert [n for n, _ in asked].count("slow") == 2
+    rounds = asked.count(("a", 4))
+    assert rounds >= LEAST_ROUNDS
+    assert asked.count(("tenths", 1)) == 2 + rounds
+    assert found["slow"].microseconds == pytest.approx(5e6)
+    assert found["tenths"].microseconds == pytest.approx(5e5)
+    (alone,) = interleave({"slow": arm("slow", 5.0)}).values()
+    assert (alone.microseconds, alone.spread) == (pytest.approx(5e6), 0.0)

@@ -19,7 +19,7 @@ from problems import integers, sizes_of
 from runtime import Choice, Session
 from runtime.choice import Candidate
 from runtime.measuring_lock import lock_path, measuring_lock
-from runtime.store import Store, entries, verify
+from runtime.store import Store, entries
 from runtime.surroundings import cpu_clocks
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -230,29 +230,6 @@ def test_one_session_under_eight_threads(path: Path) -> None:
             list(pool.map(work, range(8)))
         assert session.settled
     assert sorted(choice.problem.sizes for choice in told) == sorted(shapes)
-
-
-@pytest.mark.parametrize(
-    "second", ["local-task", pytest.param("vulkan", marks=pytest.mark.device("vulkan"))]
-)
-def test_two_sessions_on_two_devices(packs: Packs, tmp_path: Path, second: str) -> None:
-    """At once, on one store: each is right and keeps what it measured."""
-    path = packs.path("matmul_f32")
-    devices = ("local-sync", second)
-
-    def work(device: str) -> str:
-        with Session(path, device, store=tmp_path, **OPTIONS) as session:
-            a, b = operands(session)
-            for _ in range(3):
-                np.testing.assert_array_equal(session.matmul_f32(a, b), a @ b)
-            return session.choose("matmul_f32", *SHAPE).source
-
-    with ThreadPoolExecutor(2) as pool:
-        assert set(pool.map(work, devices)) <= {"timed", "store"}
-    assert verify(tmp_path) == []
-    for device in devices:
-        with Session(path, device, store=tmp_path) as session:
-            assert session.choose("matmul_f32", *SHAPE).source == "store"
 
 
 PROCESS = """
