@@ -14,6 +14,8 @@ class Step:
     order: sizes by name, strides as ``<argument>.<axis>``, ``multiprocessors``, or an expression
     over the sizes. A grid may name the multiprocessors too.
     ``code_object`` is the file that holds the entry where that is not the record's own.
+    ``overlaps`` says that the kernel waits itself for the launch before it in the stream, so that
+    it may be started before that one has ended.
     """
 
     entry: str
@@ -23,6 +25,7 @@ class Step:
     bindings: tuple[str, ...]
     constants: tuple[str, ...]
     code_object: str | None = None
+    overlaps: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,8 +28,8 @@ def global_operand(
     batch: str,
 ) -> GlobalOperand:
     """``buffer`` is the operand's binding, ``batch`` the index of the batch."""
-    nbytes = element_type(operand.type).bytes
-    kind = f"memref<?x{storage_type(operand.type)}, {STORAGE}>"
+    nbytes = element_type(operand.stored_type).bytes
+    kind = f"memref<?x{storage_type(operand.stored_type)}, {STORAGE}>"
     address = ir.address_of(buffer, kind, "i64")
 
     def stride_bytes(axis: int) -> str:

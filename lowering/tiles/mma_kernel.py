@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 from dialects.operands import Contraction, Operand
-from dialects.types import element_type
 
-from .interface import STORAGE, bind_buffer, constant_names, load_constants, storage_type
+from . import overlap
+from .global_operand import GlobalOperand, global_operand
+from .interface import bind_buffer, constant_names, load_constants
 from .mma_blocks import BlockCopy
 from .mma_copy import AsyncCopy, OperandCopy, RegisterCopy, Window
 from .mma_epilogue import PairStore, lane_placement
@@ -21,8 +22,11 @@ from .raster import grouped_tile
 class MmaKernel:
     """Emits the function: place, pipeline over K, epilogue."""
 
-    def __init__(self, contraction: Contraction, shape: MmaShape, layout: str) -> None:
-        self.ir = PtxText()
+    def __init__(
+        self, contraction: Contraction, shape: MmaShape, layout: str, *, overlaps: bool = False
+    ) -> None:
+        """``overlaps`` has it wait itself for the kernel before it (see :mod:`.overlap`)."""
+        self.ir, self.overlaps = PtxText(), overlaps
         self.contraction, self.shape, self.layout = contraction, shape, layout
         ir, c = self.ir, contraction
         self.values = load_constants(ir, constant_names(c), layout)
@@ -44,6 +48,8 @@ class MmaKernel:
 
     def text(self) -> str:
         """The whole body."""
+        if self.overlaps:
+            overlap.let_next_start(self.ir)
         self._store(self._sums())
         self.ir.emit("return")
         return self.ir.text()
@@ -58,36 +64,25 @@ class MmaKernel:
             read_only=binding < len(self.contraction.operands) - 1,
         )
 
-    def _origin(self, operand: Operand) -> tuple[str, str]:
-        """(address of the first element of this batch, stride of a row in bytes), both i64."""
-        ir, nbytes = self.ir, element_type(operand.stored_type).bytes
-        kind = f"memref<?x{storage_type(operand.stored_type)}, {STORAGE}>"
-        address = ir.address_of(self.buffers[operand.name], kind, "i64")
-
-        def stride_bytes(axis: int) -> str:
-            stride = ir.from_index(self.values[operand.strides[axis]])
-            return ir.long("muli", ir.wide(stride), nbytes)
-
-        if self.contraction.batch in operand.dims:
-            batch = ir.wide(ir.from_index(self.batch))
-            address = ir.long("addi", address, ir.long("muli", batch, stride_bytes(0)))
-        return address, stride_bytes(len(operand.strides) - 1)
+    def _global(self, operand: Operand) -> GlobalOperand:
+        buffer = self.buffers[operand.name]
+        return global_operand(self.ir, self.contraction, self.values, buffer, operand, self.batch)
 
     def _window(self, operand: Operand) -> Window:
         """The part of A or B that this workgroup's tile reads, from K = 0."""
         ir, c = self.ir, self.contraction
-        address, stride = self._origin(operand)
+        place = self._global(operand)
         is_a = operand is c.a
         first, size = (self.row0, self.m) if is_a else (self.column0, self.n)
         left = ir.sub_w(size, first)
         if operand.dims[-1] == c.k:
-            start = ir.long("muli", ir.wide(first), stride)
+            start = ir.long("muli", ir.wide(first), place.stride)
             outer, inner = left, None
         else:
             start = ir.long("muli", ir.wide(first), self.shape.bytes)
             outer, inner = None, left
-        start = ir.long("addi", address, start)
-        return Window(address=start, stride=stride, outer=outer, inner=inner)
+        start = ir.long("addi", place.address, start)
+        return Window(address=start, stride=place.stride, outer=outer, inner=inner)
 
     def _copy_kind(self, operand: Operand) -> type[OperandCopy]:
         if operand.source is not None:
@@ -118,11 +113,13 @@ class MmaKernel:
             a=parts[0],
             b=parts[1],
         )
+        if self.overlaps:
+            overlap.await_previous(ir)
         return multiply_async(loop) if shape.copy_bytes else multiply_through_registers(loop)
 
     def _store(self, sums: list[str]) -> None:
         ir = self.ir
-        address, stride = self._origin(self.contraction.c)
+        c = self._global(self.contraction.c)
         place = lane_placement(
             ir,
             self.wave_lane,
@@ -138,7 +135,7 @@ class MmaKernel:
             self.values,
             self.buffers,
             place=place,
-            address=address,
-            stride=stride,
+            address=c.address,
+            stride=c.stride,
             batch=self.batch,
         ).store(sums)

@@ -8,7 +8,6 @@ fixed order (seed section 1; PTX ISA, sections 9.7.14, 9.7.13.4 and on clusters)
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -26,7 +25,9 @@ from .host_entry import executable
 from .interface import constant_names
 from .kernel_text import Index, KernelText
 from .mma_shape import MMA_TYPES, WAVE
-from .mma_sync import HELD, MOST_THREADS, PTX
+from .mma_sync import HELD, MOST_THREADS, PTX, PTX_F8
+from .overlap import PTX_VERSION as PTX_OVERLAP
+from .overlap import can_overlap
 from .rows_kernel import RowsKernel
 from .rows_shape import CHUNK, RowsShape, rows_shape
 from .staged_gemm import copied_alignment
@@ -76,7 +77,7 @@ class MmaRowsBody:
             return f"{self.name}: a lane would hold {shape.held} > {HELD} sums and fragments"
         if shape.cluster > clusters.MOST:
             return f"{self.name}: a cluster of {shape.cluster} > {clusters.MOST} workgroups"
-        if shape.cluster > 1 and _capability(target) < clusters.SINCE:
+        if shape.cluster > 1 and (target.compute_capability or 0) < clusters.SINCE:
             return f"{self.name}: {target.name} has no clusters, found cluster = {shape.cluster}"
         return None
 
@@ -85,7 +86,8 @@ class MmaRowsBody:
         shape = rows_shape(contraction, tile)
         block = (shape.threads, 1, 1)
         layout = gemm_layout(contraction)
-        body = RowsKernel(contraction, shape, layout)
+        overlaps = can_overlap(target)
+        body = RowsKernel(contraction, shape, layout, overlaps=overlaps)
         code = _executable(contraction, shape, layout, block, body.text())
         columns = f"ceildiv({contraction.n}, {tile.n}) * {shape.cluster}"
         rows = f"ceildiv({contraction.m}, {tile.m})"
@@ -98,6 +100,7 @@ class MmaRowsBody:
                 dynamic_shared_bytes=shape.shared_bytes,
                 bindings=tuple(o.name for o in contraction.operands),
                 constants=constant_names(contraction),
+                overlaps=overlaps,
             ),
             workspace=None,
             prepared=None,
@@ -119,13 +122,16 @@ class MmaRowsBody:
                 ),
             ),
             aligned=dict(body.ir.aligned),
-            ptx_version=clusters.PTX_VERSION if shape.cluster > 1 else PTX,
+            ptx_version=_ptx_version(contraction, shape, overlaps=overlaps),
         )
 
 
-def _capability(target: Target) -> int:
-    found = re.match(r"sm_(\d+)", target.isa)
-    return int(found[1]) if found else 0
+def _ptx_version(contraction: Contraction, shape: RowsShape, *, overlaps: bool) -> tuple[int, int]:
+    if contraction.a.type.startswith("f8"):
+        return PTX_F8
+    if shape.cluster > 1:
+        return clusters.PTX_VERSION
+    return PTX_OVERLAP if overlaps else PTX
 
 
 def _executable(

@@ -28,6 +28,8 @@ from .mma_epilogue import STORED_BYTES
 from .mma_kernel import MmaKernel
 from .mma_shape import CHUNK, MMA_TYPES, WAVE, MmaShape, staged_rows
 from .operand_source import DECODED
+from .overlap import PTX_VERSION as PTX_OVERLAP
+from .overlap import can_overlap
 from .staged_gemm import copied_alignment
 
 MOST_THREADS = 1024
@@ -94,12 +96,18 @@ class MmaSyncBody:
     def _shape(self, contraction: Contraction, tile: Tile) -> MmaShape:
         return MmaShape(tile=tile, type=contraction.a.type, copy_bytes=self.copy_bytes)
 
+    def _ptx_version(self, contraction: Contraction, *, overlaps: bool) -> tuple[int, int]:
+        if contraction.a.type.startswith("f8"):
+            return PTX_F8
+        return PTX_OVERLAP if overlaps else PTX
+
     def emit(self, kernel: str, contraction: Contraction, tile: Tile, target: Target) -> Emitted:
         """See :class:`.body.TileBody`."""
         shape = self._shape(contraction, tile)
         layout = gemm_layout(contraction)
         block = (shape.threads, 1, 1)
-        body = MmaKernel(contraction, shape, layout)
+        overlaps = can_overlap(target)
+        body = MmaKernel(contraction, shape, layout, overlaps=overlaps)
         code = gemm_executable(
             contraction,
             tile,
@@ -116,7 +124,9 @@ class MmaSyncBody:
         shared = tile.stages * staged
         return Emitted(
             text=code + gemm_host(kernel, contraction),
-            launch=gemm_launch(contraction, tile, block, shared, linear=True),
+            launch=replace(
+                gemm_launch(contraction, tile, block, shared, linear=True), overlaps=overlaps
+            ),
             workspace=None,
             prepared=None,
             needs=Needs(
@@ -131,7 +141,7 @@ class MmaSyncBody:
             ),
             groups=(_group(contraction, shape),),
             aligned=dict(body.aligned),
-            ptx_version=PTX_F8 if contraction.a.type.startswith("f8") else PTX,
+            ptx_version=self._ptx_version(contraction, overlaps=overlaps),
         )
 
 

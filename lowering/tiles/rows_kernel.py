@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dialects.operands import Contraction, Operand
 
+from . import overlap
 from .global_operand import GlobalOperand, global_operand
 from .interface import bind_buffer, constant_names, load_constants
 from .mma_fragments import Multiplier
@@ -22,8 +23,12 @@ class RowsKernel:
     between waves could have its instructions duplicated.
     """
 
-    def __init__(self, contraction: Contraction, shape: RowsShape, layout: str) -> None:
+    def __init__(
+        self, contraction: Contraction, shape: RowsShape, layout: str, *, overlaps: bool = False
+    ) -> None:
+        """``overlaps`` has it wait itself for the kernel before it (see :mod:`.overlap`)."""
         self.ir = ir = PtxText()
+        self.overlaps = overlaps
         self.contraction, self.shape, self.layout = contraction, shape, layout
         c, tile = contraction, shape.tile
         self.values = load_constants(ir, constant_names(c), layout)
@@ -46,6 +51,8 @@ class RowsKernel:
     def text(self) -> str:
         """The whole body."""
         ir, shape, c = self.ir, self.shape, self.contraction
+        if self.overlaps:
+            overlap.let_next_start(ir)
         load = (AlongLoad if shape.k_inner else AcrossLoad)(
             ir, shape, self._global(c.a), self._global(c.b), self._place()
         )
@@ -103,6 +110,8 @@ class RowsKernel:
         k_left: Word = ir.sub_w(self.k, ir.mul_w(part, shape.tile.k))
         depth = shape.tile.k * parts
         start = self._ring()
+        if self.overlaps:
+            overlap.await_previous(ir)
         end = ir.add_w(start, shape.tile.stages * shape.turn_bytes)
         for stage in range(ahead):
             slot = ir.add_w(start, stage * shape.turn_bytes)

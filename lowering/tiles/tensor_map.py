@@ -37,12 +37,11 @@ class TensorMap:
     box: tuple[int, ...]
 
 
-def build_map(ir: PtxText, tensor: TensorMap, shared: Word, published: str, lane: Word) -> None:
-    """One whole warp writes the map to ``shared`` and publishes it at the address ``published``."""
-    operands = [(ir.word(shared), "i32"), (tensor.base, "i64"), (published, "i64")]
-    operands.append((ir.word(lane), "i32"))
+def build(ir: PtxText, tensor: TensorMap, shared: Word, lane: Word) -> None:
+    """One whole warp writes the map to workgroup memory."""
+    operands = [(ir.word(shared), "i32"), (tensor.base, "i64"), (ir.word(lane), "i32")]
     text = (
-        "{ .reg .pred p; .reg .b32 z; setp.eq.u32 p, $3, 0; shl.b32 z, $3, 2; "
+        "{ .reg .pred p; .reg .b32 z; setp.eq.u32 p, $2, 0; shl.b32 z, $2, 2; "
         "add.s32 z, z, $0; st.shared.b32 [z], 0; bar.warp.sync 0xffffffff; "
         f"{_REPLACE}global_address{_IN}b64 [$0], $1; "
         f"{_REPLACE}rank{_IN}b32 [$0], {len(tensor.dims) - 1}; "
@@ -59,15 +58,25 @@ def build_map(ir: PtxText, tensor: TensorMap, shared: Word, published: str, lane
         f"{_REPLACE}elemtype{_IN}b32 [$0], {_ELEMENTS[tensor.type]}; "
         f"{_REPLACE}interleave_layout{_IN}b32 [$0], 0; "
         f"{_REPLACE}swizzle_mode{_IN}b32 [$0], {_SWIZZLE_128}; "
-        f"{_REPLACE}fill_mode{_IN}b32 [$0], 0; bar.warp.sync 0xffffffff; "
-        "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.cta.sync.aligned "
-        f"[$2], [$0], {BYTES}; }}"
+        f"{_REPLACE}fill_mode{_IN}b32 [$0], 0; bar.warp.sync 0xffffffff; }}"
     )
     ir.asm(text, operands)
 
 
+def publish(ir: PtxText, shared: Word, published: str) -> None:
+    """One whole warp puts a map that it has built where the copy engine can read it.
+
+    Only the workgroup itself uses it.
+    """
+    text = (
+        "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.cta.sync.aligned "
+        f"[$1], [$0], {BYTES};"
+    )
+    ir.asm(text, [(ir.word(shared), "i32"), (published, "i64")])
+
+
 def acquire(ir: PtxText, maps: Sequence[str]) -> None:
-    """Make published maps visible to the copy engine's reads by the calling thread."""
+    """Make maps that its workgroup has published visible to copies of the calling thread."""
     text = " ".join(
         f"fence.proxy.tensormap::generic.acquire.cta [${i}], {BYTES};" for i in range(len(maps))
     )

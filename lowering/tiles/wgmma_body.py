@@ -128,6 +128,7 @@ class WgmmaBodyBase:
                 dynamic_shared_bytes=shape.shared_bytes,
                 bindings=(*(o.name for o in contraction.operands), "workspace"),
                 constants=constants,
+                overlaps=True,
             ),
             # of a workgroup each tile
             workspace=f"{WORKGROUP_BYTES * shape.workgroups} * {_tiles(shape)}",

@@ -14,7 +14,7 @@ from typing import ClassVar
 from dialects.operands import Contraction, Operand
 from dialects.types import element_type
 
-from . import clusters, mbarrier, tensor_map
+from . import clusters, mbarrier, overlap, tensor_map
 from .interface import STORAGE, KernelValues, bind_buffer, load_constants, storage_type
 from .ptx_text import PtxText, Word
 from .raster import GROUP_ROWS, TileOrder
@@ -93,6 +93,7 @@ class WgmmaKernel(ABC):
     def text(self) -> str:
         """The whole body."""
         ir = self.ir
+        overlap.let_next_start(ir)
         self.map_addresses = self._prologue()
         with ir.when(ir.compare_w("eq", self.group, 0)):
             self._set_registers("dec", producer=True)
@@ -180,7 +181,10 @@ class WgmmaKernel(ABC):
         )
 
     def _prologue(self) -> list[str]:
-        """Warps 0 to 2 build the maps, warp 3 the barriers. The addresses of the maps."""
+        """Warps 0 to 2 build the maps, warp 3 the barriers. The addresses of the maps.
+
+        The workspace may still serve the kernel before, so maps are published after that has ended.
+        """
         ir, s = self.ir, self.shape
         workspace = self._address("workspace", "i8")
         mine = ir.add_d(workspace, ir.wide(ir.mul_w(self.workgroup, WORKGROUP_BYTES)))
@@ -188,12 +192,16 @@ class WgmmaKernel(ABC):
         for i, operand, box in self._maps():
             with ir.when(ir.compare_w("eq", self.warp, i)):
                 shared = ir.add_w(self.shared, s.maps + tensor_map.BYTES * i)
-                built = self._map(operand, box)
-                tensor_map.build_map(ir, built, shared, places[i], self.lane)
+                tensor_map.build(ir, self._map(operand, box), shared, self.lane)
         with ir.when(ir.compare_w("eq", self.warp, MAPS)):
             full = [self.arrivals] * self.tile.stages
             empty = [WARPS * s.consumers * s.cluster] * self.tile.stages
             mbarrier.initialise(ir, self.full, [*full, *empty], self.lane)
+        overlap.await_previous(ir)
+        for i, *_ in self._maps():
+            with ir.when(ir.compare_w("eq", self.warp, i)):
+                shared = ir.add_w(self.shared, s.maps + tensor_map.BYTES * i)
+                tensor_map.publish(ir, shared, places[i])
         if s.cluster > 1:
             ir.asm("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;")
         else:

@@ -111,16 +111,33 @@ def _bind(device: CudaDevice, stage: Stage, order: Sequence[str], values: _Value
     return _Bound(
         write=partial(addresses.pack_into, content, 0),
         places=tuple(order.index(name) for name in launch.bindings),
-        start=partial(
-            device.driver.api.cuLaunchKernel,
-            stage.function,
-            *_three(grid),
-            *_three(launch.block),
-            launch.dynamic_shared_bytes,
-        ),
+        start=_starter(device, stage, grid, launch.block),
         parameters=ctypes.addressof(table),
         keep=table,
     )
+
+
+def _starter(
+    device: CudaDevice, stage: Stage, grid: Sequence[int], block: Sequence[int]
+) -> Callable[..., Any]:
+    """What launches on (stream, parameters, 0); kernels that overlap may start early."""
+    api, nbytes = device.driver.api, stage.launch.dynamic_shared_bytes
+    sizes = (*_three(grid), *_three(block))
+    if not stage.launch.overlaps:
+        return partial(api.cuLaunchKernel, stage.function, *sizes, nbytes)
+    early = api.CUlaunchAttribute()
+    early.id = api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    early.value.programmaticStreamSerializationAllowed = 1
+    config = api.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = sizes[:3]
+    config.blockDimX, config.blockDimY, config.blockDimZ = sizes[3:]
+    config.sharedMemBytes, config.attrs, config.numAttrs = nbytes, [early], 1
+
+    def start(stream: int, parameters: int, extra: int) -> Any:
+        config.hStream = stream
+        return api.cuLaunchKernelEx(config, stage.function, parameters, extra)
+
+    return start
 
 
 def _three(sizes: Sequence[int]) -> tuple[int, int, int]:
