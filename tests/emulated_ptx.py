@@ -23,7 +23,8 @@ Statement = Callable[[Wave, Env], None]
 
 
 def statement(text: str) -> Statement:
-    text = text.strip().lstrip("{ ")
+    """One statement. Branches only skip what does nothing to the lanes that take them."""
+    text = re.sub(r"^[\s{]*(\w+:)?[\s}]*", "", text)
     guard = None
     if text.startswith("@"):
         guard, text = text[1:].split(" ", 1)
@@ -40,13 +41,47 @@ def _value(registers: Env, word: str) -> Array:
     return registers[word]
 
 
+_INTEGER: dict[str, Callable[[Array, Array], Array]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "min": np.minimum,
+    "max": np.maximum,
+}
+
+
+def _integer(opcode: str, rest: str, words: list[str], guard: str | None) -> Statement:
+    op = _INTEGER[opcode.split(".")[0]]
+    bits = int(opcode[-2:])
+
+    def do(_: Wave, r: Env) -> None:
+        r[words[0]] = wrapped(op(_value(r, words[1]), _value(r, words[2])), bits)
+
+    return do
+
+
+def _widened(opcode: str, rest: str, words: list[str], guard: str | None) -> Statement:
+    """Between unsigned words and 64-bit ones."""
+
+    def do(_: Wave, r: Env) -> None:
+        r[words[0]] = _value(r, words[1]) & 0xFFFFFFFF
+
+    return do
+
+
 def _ignore(*_: Any) -> Statement:
     return lambda wave, registers: None
 
 
 def _setp(opcode: str, rest: str, words: list[str], guard: str | None) -> Statement:
     parts = opcode.split(".")
-    compare = {"gt": np.greater, "eq": np.equal, "ne": np.not_equal}[parts[1]]
+    compare = {
+        "gt": np.greater,
+        "ge": np.greater_equal,
+        "le": np.less_equal,
+        "eq": np.equal,
+        "ne": np.not_equal,
+    }[parts[1]]
 
     def do(_: Wave, r: Env) -> None:
         result = compare(_value(r, words[1]), _value(r, words[2]))
@@ -71,7 +106,10 @@ def _logic(opcode: str, rest: str, words: list[str], guard: str | None) -> State
             r[words[0]] = ~a
             return
         b = _value(r, words[2])
-        made = a & b if op == "and" else a | b if op == "or" else a << b
+        if op == "shl":
+            made = np.where(b > 31, 0, a << np.minimum(b, 31))
+        else:
+            made = a & b if op == "and" else a | b
         r[words[0]] = made if made.dtype == bool else made & 0xFFFFFFFF
 
     return do
@@ -85,13 +123,14 @@ def _mov(opcode: str, rest: str, words: list[str], guard: str | None) -> Stateme
         elif len(words) == 3:  # of two halves
             r[words[0]] = (r[words[1]] & 0xFFFF) | (r[words[2]] & 0xFFFF) << 16
         else:
-            r[words[0]] = _value(r, words[1])
+            old = r.get(words[0], np.zeros(WAVE, np.int64))
+            r[words[0]] = np.where(_mask(r, guard), _value(r, words[1]), old)
 
     return do
 
 
 def _place(rest: str) -> list[tuple[str, int]]:
-    return [(a, int(b or 0)) for a, b in re.findall(r"\[(\$\d+)(?:\+(\d+))?\]", rest)]
+    return [(a, int(b or 0)) for a, b in re.findall(r"\[([$\w]+)(?:\+(\d+))?\]", rest)]
 
 
 def _mask(registers: Env, guard: str | None) -> Array:
@@ -300,6 +339,9 @@ def assert_same(opcode: str) -> None:
 
 _PTX: tuple[tuple[str, Callable[..., Statement]], ...] = (
     (".reg", _ignore),
+    ("bra", _ignore),
+    ("cvt.u", _widened),
+    *((f"{op}.{kind}", _integer) for op in _INTEGER for kind in ("s32", "s64", "lo.s32")),
     ("setp.", _setp),
     ("selp.", _selp),
     ("not.", _logic),

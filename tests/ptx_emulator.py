@@ -39,6 +39,7 @@ _FLOATS: dict[str, Any] = {
     "f32": np.float32,
     "f64": np.float64,
 }
+_NOTHING = re.compile(r"[\s{}]*(\w+:)?[\s{}]*")  # a brace, a label
 _BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "index": 64}
 
 
@@ -277,7 +278,7 @@ def _asm(line: str) -> Step:
     inputs = [c for c in constraints.split(",") if not c.startswith(("=", "~")) and c]
     names = _names(operands)
     assert len(names) == len(inputs), line
-    statements = [statement(s) for s in text.strip(" {}").split(";") if s.strip()]
+    statements = [statement(s) for s in text.split(";") if not _NOTHING.fullmatch(s)]
     struct = result.startswith("!llvm.struct")
 
     def step(wave: Wave) -> None:

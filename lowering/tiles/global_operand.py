@@ -13,10 +13,14 @@ from .ptx_text import PtxText
 
 @dataclass(frozen=True, kw_only=True)
 class GlobalOperand:
-    """``address`` of the first element of this batch, ``stride`` from row to row; both i64."""
+    """``address`` of the first element of this batch, ``stride`` from row to row; both i64.
+
+    ``begin`` is the address of the first element of all.
+    """
 
     address: str
     stride: str
+    begin: str
 
 
 def global_operand(
@@ -30,7 +34,7 @@ def global_operand(
     """``buffer`` is the operand's binding, ``batch`` the index of the batch."""
     nbytes = element_type(operand.stored_type).bytes
     kind = f"memref<?x{storage_type(operand.stored_type)}, {STORAGE}>"
-    address = ir.address_of(buffer, kind, "i64")
+    begin = address = ir.address_of(buffer, kind, "i64")
 
     def stride_bytes(axis: int) -> str:
         stride = ir.from_index(values[operand.strides[axis]])
@@ -39,4 +43,6 @@ def global_operand(
     if contraction.batch in operand.dims:
         position = ir.wide(ir.from_index(batch))
         address = ir.long("addi", address, ir.long("muli", position, stride_bytes(0)))
-    return GlobalOperand(address=address, stride=stride_bytes(len(operand.strides) - 1))
+    return GlobalOperand(
+        address=address, stride=stride_bytes(len(operand.strides) - 1), begin=begin
+    )

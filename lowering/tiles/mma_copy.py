@@ -23,13 +23,15 @@ class Window:
     """Where an operand's tiles are read from: its first element, sizes and row stride in bytes.
 
     ``outer`` counts rows left from the tile's first, ``inner`` elements left along a row; the one
-    that is K is None and comes with each tile.
+    that is K is None and comes with each tile. ``bounds`` are the addresses at which the whole
+    operand, all batches of it, begins and ends, where the copies ask for them.
     """
 
     address: str
     stride: str
     outer: Word | None
     inner: Word | None
+    bounds: tuple[str, str] | None = None
 
 
 class OperandCopy:
@@ -188,31 +190,3 @@ class HeldCopy(OperandCopy, ABC):
     @abstractmethod
     def chunks_of(self, words: Sequence[str]) -> Sequence[str]:
         """What to store of one pass, four words to a chunk."""
-
-
-class RegisterCopy(HeldCopy):
-    """Element by element, for any stride."""
-
-    held: ClassVar[int] = _WORDS
-
-    def load(self, address: str, left: tuple[str, str], index: int) -> list[str]:
-        """See :class:`HeldCopy`."""
-        return [self._word(address, left, index, w) for w in range(_WORDS)]
-
-    def chunks_of(self, words: Sequence[str]) -> Sequence[str]:
-        """See :class:`HeldCopy`."""
-        return words
-
-    def _word(self, address: str, left: tuple[str, str], index: int, word: int) -> str:
-        size = self.shape.bytes
-        per = 4 // size
-        load = {1: "ld.global.u8", 2: "ld.global.u16"}[size]
-        text = f"{{ .reg .pred p, q; .reg .b32 t; setp.gt.s32 p, $2, {index * self.step}; "
-        text += "mov.b32 $0, 0; "
-        for i in range(per):
-            element = word * per + i
-            text += f"setp.gt.and.s32 q, $3, {element}, p; mov.b32 t, 0; "
-            text += f"@q {load} t, [$1+{element * size}]; "
-            text += f"shl.b32 t, t, {8 * size * i}; or.b32 $0, $0, t; "
-        operands = [(address, "i64"), (left[0], "i32"), (left[1], "i32")]
-        return self.ir.asm(text + "}", operands, result="i32", early=True)

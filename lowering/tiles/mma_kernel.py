@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections import Counter
 
 from dialects.operands import Contraction, Operand
+from dialects.types import element_type
 
 from . import overlap
 from .global_operand import GlobalOperand, global_operand
 from .interface import bind_buffer, constant_names, load_constants
 from .mma_blocks import BlockCopy
-from .mma_copy import AsyncCopy, OperandCopy, RegisterCopy, Window
+from .mma_copy import AsyncCopy, OperandCopy, Window
 from .mma_epilogue import PairStore, lane_placement
 from .mma_fragments import Fragments
 from .mma_pipeline import Loop, Staging, multiply_async, multiply_through_registers
 from .mma_shape import WAVE, MmaShape, staged_rows
+from .mma_shifted import ShiftedCopy
 from .ptx_text import PtxText
 from .raster import grouped_tile
 
@@ -82,12 +84,26 @@ class MmaKernel:
             start = ir.long("muli", ir.wide(first), self.shape.bytes)
             outer, inner = None, left
         start = ir.long("addi", place.address, start)
-        return Window(address=start, stride=place.stride, outer=outer, inner=inner)
+        return Window(
+            address=start,
+            stride=place.stride,
+            outer=outer,
+            inner=inner,
+            bounds=self._bounds(operand, place)
+            if self._copy_kind(operand) is ShiftedCopy
+            else None,
+        )
+
+    def _bounds(self, operand: Operand, place: GlobalOperand) -> tuple[str, str]:
+        ir = self.ir
+        span = ir.wide(ir.from_index(ir.index(self.values.span(ir, operand))))
+        nbytes = ir.long("muli", span, element_type(operand.stored_type).bytes)
+        return place.begin, ir.long("addi", place.begin, nbytes)
 
     def _copy_kind(self, operand: Operand) -> type[OperandCopy]:
         if operand.source is not None:
             return BlockCopy
-        return AsyncCopy if self.shape.copy_bytes else RegisterCopy
+        return AsyncCopy if self.shape.copy_bytes else ShiftedCopy
 
     def _sums(self) -> list[str]:
         ir, shape, c = self.ir, self.shape, self.contraction
