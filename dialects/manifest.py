@@ -226,13 +226,26 @@ class Record:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Dispatch:
+    """One of the kernels that a peer launches, and how many matrix instructions its code holds."""
+
+    entry: str
+    footprint: Footprint
+    matrix_instructions: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Peer:
-    """The same kernel compiled by the back end's own defaults, for comparison only."""
+    """The same kernel compiled by the back end's own defaults, for comparison only.
+
+    ``dispatches`` are what it launches on a GPU, as far as its code says.
+    """
 
     name: str
     target: str
     vmfb: str
     sha256: str
+    dispatches: tuple[Dispatch, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,20 +7,22 @@ instruction; followed by ``@MxNxK``, it is compiled for those sizes alone instea
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dialects.block_formats import stored_sizes
-from dialects.errors import CompileError, UsageError
-from dialects.manifest import Peer
+from dialects.errors import CompileError, Error, UsageError
+from dialects.manifest import Dispatch, Footprint, Peer
 
+from .artifacts.reading import Reader, code_entries, read_artifact
 from .attributes import is_kernel
 from .candidate import CandidateInfo
 from .compile import Artifact, Job
 from .coop_source import stand_in_references
 from .ir import attribute_names, context, functions, mlir, parse_module, symbol
-from .records import safe_name, sha256
+from .records import safe_name, sha256, with_occupancy
 from .target import PeerMatrix, Target, compiler_flags, module_attributes
 
+_DISPATCH = "_dispatch_"
 PEERS: Mapping[str, PeerMatrix] = {"iree_default": "default", "iree_software": "none"}
 PeerKey = tuple[str, str, tuple[str, ...]]  # the peer, the target, the kernels
 
@@ -145,11 +147,14 @@ def _fix_sizes(
 def peer_entries(
     jobs: dict[PeerKey, Job],
     artifacts: Sequence[Artifact | CompileError],
+    targets: Sequence[Target],
+    reader: Reader,
     files: dict[str, bytes],
     notes: list[str],
 ) -> dict[str, tuple[Peer, ...]]:
-    """The peers of each kernel; one that does not compile is a note."""
+    """The peers of each kernel; one that does not compile, or whose code is not read, is a note."""
     result: dict[str, tuple[Peer, ...]] = {}
+    known = {t.name: t for t in targets}
     for (peer, target, kernels), artifact in zip(jobs, artifacts, strict=True):
         if isinstance(artifact, CompileError):
             notes.append(f"peer {peer} on {target}: {artifact.message}")
@@ -159,6 +164,38 @@ def peer_entries(
             path = path.replace("peers/", f"peers/{kernels[0]}__", 1)
         files[path] = artifact.vmfb
         made = Peer(name=peer, target=target, vmfb=path, sha256=sha256(artifact.vmfb))
+        try:
+            dispatches = _dispatches(known[target], artifact, reader, f"peer {peer} {target}")
+        except Error as error:
+            notes.append(f"peer {peer} on {target}: {error.message}")
+            dispatches = []
         for kernel in kernels:
-            result[kernel] = (*result.get(kernel, ()), made)
+            mine = tuple(d for d in dispatches if _kernel_of(d.entry, kernels) == kernel)
+            result[kernel] = (*result.get(kernel, ()), replace(made, dispatches=mine))
     return result
+
+
+def _dispatches(target: Target, artifact: Artifact, reader: Reader, where: str) -> list[Dispatch]:
+    """Every kernel in the code, read by itself, in the order of their names."""
+    objects = [content for content in (artifact.code, *(c for _, c in artifact.more)) if content]
+    found = []
+    for code in objects:
+        alone = replace(artifact, code=code, more=())
+        for entry in code_entries(target, code, where=where):
+            reading = read_artifact(
+                target, alone, Footprint(), reader, where=where, entry=entry, alone=True
+            )
+            found.append(
+                Dispatch(
+                    entry=entry,
+                    footprint=with_occupancy(reading.footprint, target.facts),
+                    matrix_instructions=reading.matrix_instructions,
+                )
+            )
+    return sorted(found, key=lambda dispatch: dispatch.entry)
+
+
+def _kernel_of(entry: str, kernels: Sequence[str]) -> str | None:
+    """The kernel that a dispatch is part of, whose name the compiler puts first."""
+    named = [kernel for kernel in kernels if entry.startswith(f"{kernel}{_DISPATCH}")]
+    return max(named, key=len, default=None)

@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dialects.errors import CompileError, Error
+from dialects.facts import DeviceFacts
 from dialects.manifest import (
     Access,
     Argument,
     Files,
+    Footprint,
     Identity,
     KernelEntry,
     Launch,
@@ -149,8 +151,7 @@ def _read(planned: Plan, artifact: Artifact, reader: Reader) -> Reading:
 def _completed(
     planned: Plan, artifact: Artifact, reading: Reading, files: dict[str, bytes]
 ) -> Record:
-    record, facts, used = planned.record, planned.target.facts, reading.footprint
-    resident, split = residency(used.usage, facts), record.split
+    record, split = planned.record, planned.record.split
     mine = _files(planned, artifact, files)
     assert artifact.code is not None
     sums = sums_by_type(planned.target.backend, artifact.codes, where=planned.where)
@@ -160,16 +161,22 @@ def _completed(
         files=mine,
         launch=_placed(record.launch, mine) if record.launch else None,
         split=replace(split, launch=_placed(split.launch, mine)) if split else None,
-        footprint=replace(
-            used,
-            resident_groups=resident.groups if resident else None,
-            occupancy_limiter=resident.limiter if resident else None,
-            feasible_blocks=feasible_blocks(used.usage, facts) if used.threads_per_group else None,
-        ),
+        footprint=with_occupancy(reading.footprint, planned.target.facts),
         groups=tuple(
             replace(group, macs_per_clock=macs_per_clock(planned.target, group))
             for group in count_groups(record.groups, reading.matrix_instructions, sums)
         ),
+    )
+
+
+def with_occupancy(used: Footprint, facts: DeviceFacts) -> Footprint:
+    """The footprint with how many workgroups are resident, and why no more, where limits say so."""
+    resident = residency(used.usage, facts)
+    return replace(
+        used,
+        resident_groups=resident.groups if resident else None,
+        occupancy_limiter=resident.limiter if resident else None,
+        feasible_blocks=feasible_blocks(used.usage, facts) if used.threads_per_group else None,
     )
 
 

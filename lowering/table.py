@@ -41,15 +41,28 @@ def members_table(manifest: Manifest) -> Table:
 
 
 def footprint_table(manifest: Manifest) -> Table:
-    """One row a record with code, and every field of its footprint."""
-    columns = ("kernel", "member/body", "target", *(_HEADINGS.get(n, n) for n in FOOTPRINT))
-    table = _table("footprint", columns)
+    """One row a record with code: every field of its footprint, and its matrix instructions.
+
+    The dispatches of a peer follow, for the same target.
+    """
+    headings = (*(_HEADINGS.get(n, n) for n in FOOTPRINT), "matrix")
+    table = _table("footprint", ("kernel", "member/body", "target", *headings))
     for kernel in manifest.kernels:
         for record in kernel.members:
             if record.files is not None:
-                figures = (_figure(getattr(record.footprint, n)) for n in FOOTPRINT)
+                counts = [g.count for g in record.groups if g.count is not None]
+                figures = _figures(record.footprint, sum(counts) if counts else None)
                 table.add_row(kernel.kernel, record.name, record.identity.target, *figures)
+        for peer in kernel.peers:
+            for dispatch in peer.dispatches:
+                figures = _figures(dispatch.footprint, dispatch.matrix_instructions)
+                name = f"{peer.name} {dispatch.entry.removeprefix(f'{kernel.kernel}_')}"
+                table.add_row(kernel.kernel, name, peer.target, *figures)
     return table
+
+
+def _figures(used: Footprint, matrix: int | None) -> list[str]:
+    return [*(_figure(getattr(used, n)) for n in FOOTPRINT), _figure(matrix)]
 
 
 def absent_table(manifest: Manifest) -> Table:

@@ -8,6 +8,7 @@ from typing import Any
 from dialects.manifest import (
     Access,
     Argument,
+    Dispatch,
     Files,
     Footprint,
     GateRecord,
@@ -112,7 +113,21 @@ MANIFEST = Manifest(
                     refused=Refusal(rule="R3", need=2, limit=1, message="shared 2 B > 1 B (R3)"),
                 ),
             ),
-            peers=(Peer(name="iree_default", target="vulkan", vmfb="p.vmfb", sha256="0c" * 32),),
+            peers=(
+                Peer(
+                    name="iree_default",
+                    target="vulkan",
+                    vmfb="p.vmfb",
+                    sha256="0c" * 32,
+                    dispatches=(
+                        Dispatch(
+                            entry="gemm_dispatch_0_matmul",
+                            footprint=Footprint(threads_per_group=64),
+                            matrix_instructions=4,
+                        ),
+                    ),
+                ),
+            ),
         ),
     ),
 )

@@ -18,7 +18,7 @@ from dialects.manifest import Record
 from dialects.member import Tile
 from kernel_sources import built, code_of, records, source
 from lowering.artifacts.amd_code import census, decode
-from lowering.artifacts.elf import read_amd_code, read_hsaco
+from lowering.artifacts.elf import read_hsaco
 from lowering.build import Build, BuildOptions, lower
 from lowering.builder import dense
 from lowering.target import parse_target
@@ -136,7 +136,7 @@ def test_counts_are_those_of_the_compilers_listing(target: str, tmp_path: Path) 
     (binary,) = tmp_path.glob("*.hsaco")
     mnemonics = Counter(re.findall(r"^\t([a-z]\w+)", listing.read_text(), re.M))
     padding = mnemonics["s_nop"] + mnemonics["s_delay_alu"]
-    found = read_amd_code(binary.read_bytes(), where="code")
+    found = read_hsaco(binary.read_bytes(), where="code").census
     assert found is not None
     matrix = sum(n for name, n in mnemonics.items() if name.startswith(("v_wmma", "v_mfma")))
     assert found.matrix_instructions == matrix > 0
@@ -178,7 +178,7 @@ def test_code_without_its_matrix_instructions_is_seen(both: Build) -> None:
     assert len(at) == record.groups[0].count
     for place in at:
         code = code[: place + 2] + b"\x0f" + code[place + 3 :]  # v_pk_add_f16
-    found = read_amd_code(code, where="code")
+    found = read_hsaco(code, where="code").census
     assert found is not None
     assert found.matrix_instructions == 0
 
@@ -187,7 +187,7 @@ def test_damaged_code_objects_are_refused(both: Build) -> None:
     code = code_of(both, records(both)[0])
     for content in (b"", code[:100], code[: len(code) // 2]):
         with pytest.raises(FormatError):
-            read_amd_code(content, where="code")
+            read_hsaco(content, where="code")
 
 
 def family(sample: str, target: str, cache: Path) -> tuple[Record, ...]:

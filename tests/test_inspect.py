@@ -72,7 +72,7 @@ def test_a_made_up_manifest(golden: Golden) -> None:
 
 def test_every_field_of_the_footprint_has_a_column(result: Build) -> None:
     assert tuple(f.name for f in fields(Footprint) if f.name != "sources") == FOOTPRINT
-    assert len(footprint_table(result.manifest).columns) == len(FOOTPRINT) + 3
+    assert len(footprint_table(result.manifest).columns) == len(FOOTPRINT) + 4
 
 
 def test_what_is_absent_has_a_reason(result: Build) -> None:

@@ -24,7 +24,11 @@ NT_AMDGPU_METADATA = 32
 
 @dataclass(frozen=True, kw_only=True)
 class HsacoReading:
-    """The metadata of one AMD GPU kernel (AMDGPU backend guide, code object V5)."""
+    """One AMD GPU kernel of a code object (AMDGPU backend guide, code object V5).
+
+    ``census`` counts its instructions, None for an encoding that is not known here. ``entries``,
+    ``most_spilled`` and ``code_hash`` (:func:`elf_hash`) are of the whole object.
+    """
 
     isa: str
     registers: int
@@ -33,16 +37,20 @@ class HsacoReading:
     static_shared_bytes: int
     wave_width: int
     threads: int | None
+    census: AmdCensus | None
+    entries: tuple[str, ...]
+    most_spilled: int
+    code_hash: str
 
 
 def read_hsaco(code: bytes, *, where: str, entry: str | None = None) -> HsacoReading:
-    """Read one kernel of a code object by its name, or the first; spills are of all kernels.
+    """Read one kernel of a code object by its name, or the first.
 
     Raises:
-        FormatError: no ELF, or no AMD GPU metadata in it.
+        FormatError: no ELF, no AMD GPU metadata in it, or code that cannot be decoded.
     """
     with reading(where):
-        return _hsaco(_metadata(opened_elf(code, where), where), entry)
+        return _hsaco(opened_elf(code, where), entry, where)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +89,9 @@ def reading(where: str) -> Iterator[None]:
         ) from None
 
 
-def _hsaco(data: dict[str, Any], entry: str | None) -> HsacoReading:
+def _hsaco(elf: ELFFile, entry: str | None, where: str) -> HsacoReading:
+    data = _metadata(elf, where)
+    isa = data["amdhsa.target"].partition(":")[0].rpartition("-")[2]
     kernels = data["amdhsa.kernels"]
     kernel = next((k for k in kernels if k[".name"] == entry), kernels[0])
     required = kernel.get(".reqd_workgroup_size")
@@ -89,14 +99,22 @@ def _hsaco(data: dict[str, Any], entry: str | None) -> HsacoReading:
     if required:
         threads = required[0] * required[1] * required[2]
     return HsacoReading(
-        isa=data["amdhsa.target"].partition(":")[0].rpartition("-")[2],
+        isa=isa,
         registers=kernel[".vgpr_count"],
         sgprs=kernel[".sgpr_count"],
-        spill_bytes=max(_spilled(k) for k in kernels),
+        spill_bytes=_spilled(kernel),
         static_shared_bytes=kernel[".group_segment_fixed_size"],
         wave_width=kernel[".wavefront_size"],
         threads=threads,
+        census=_census(elf, kernel[".symbol"].removesuffix(".kd"), isa, where),
+        entries=tuple(k[".name"] for k in kernels),
+        most_spilled=max(_spilled(k) for k in kernels),
+        code_hash=_hash(elf, where),
     )
+
+
+def _census(elf: ELFFile, function: str, isa: str, where: str) -> AmdCensus | None:
+    return census(_function(elf, function, where), isa, where=where) if is_known(isa) else None
 
 
 def _spilled(kernel: dict[str, Any]) -> int:
@@ -132,22 +150,6 @@ def _metadata(elf: ELFFile, where: str) -> dict[str, Any]:
     raise FormatError("the code object has no AMD GPU metadata note", where=where)
 
 
-def read_amd_code(code: bytes, *, where: str) -> AmdCensus | None:
-    """Count the instructions of the first kernel of a code object; None for an unknown encoding.
-
-    Raises:
-        FormatError: no ELF, no AMD GPU metadata in it, or code that cannot be decoded.
-    """
-    with reading(where):
-        elf = opened_elf(code, where)
-        metadata = _metadata(elf, where)
-        isa = _hsaco(metadata, None).isa
-        if not is_known(isa):
-            return None
-        entry = metadata["amdhsa.kernels"][0][".symbol"].removesuffix(".kd")
-        return census(_function(elf, entry, where), isa, where=where)
-
-
 def _function(elf: ELFFile, name: str, where: str) -> bytes:
     """The machine code of a function, as long as its symbol says."""
     for symbol in _symbols(elf):
@@ -176,15 +178,18 @@ def elf_hash(code: bytes, *, where: str) -> str:
         FormatError: no ELF, or one without code.
     """
     with reading(where):
-        elf = opened_elf(code, where)
-        digest = hashlib.sha256()
-        executable = 0
-        for section in elf.iter_sections():
-            runs = bool(section["sh_flags"] & SH_FLAGS.SHF_EXECINSTR)
-            if runs or section.name.startswith(".rodata"):
-                content = _without_entries(section.data(), section["sh_addr"], elf)
-                digest.update(len(content).to_bytes(8, "little") + content)
-                executable += runs * len(content)
+        return _hash(opened_elf(code, where), where)
+
+
+def _hash(elf: ELFFile, where: str) -> str:
+    digest = hashlib.sha256()
+    executable = 0
+    for section in elf.iter_sections():
+        runs = bool(section["sh_flags"] & SH_FLAGS.SHF_EXECINSTR)
+        if runs or section.name.startswith(".rodata"):
+            content = _without_entries(section.data(), section["sh_addr"], elf)
+            digest.update(len(content).to_bytes(8, "little") + content)
+            executable += runs * len(content)
     if not executable:
         raise FormatError("the code object holds no code", where=where)
     return digest.hexdigest()

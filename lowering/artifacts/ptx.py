@@ -11,6 +11,7 @@ _BOUND = re.compile(r"^\.(?:maxntid|reqntid)\s+([\d, ]+)", re.M)
 _MATRIX = re.compile(r"\b(?:mma\.sync|wmma\.mma|wgmma\.mma_async)\b")
 _ALIGNED = re.compile(r"\b([a-z][\w.:]*\.aligned)\b")  # as the writer of kernels counts them
 _ENTRY = re.compile(r"(\.entry\s+)([\w$]+)(?=\s*\()")
+_FUNCTION = re.compile(r"^(?:\.visible\s+|\.weak\s+)?\.entry\s+([\w$]+)\s*\(.*?^\}\n?", re.M | re.S)
 _PARAMETER = re.compile(r"(?<![\w$])([\w$]+)(?=_param_\d+(?![\w$]))")
 
 
@@ -46,6 +47,17 @@ def read_ptx(code: bytes, entry: str | None = None) -> PtxReading:
         matrix_instructions=len(_MATRIX.findall(text)),
         aligned=dict(sorted(Counter(_ALIGNED.findall(text)).items())),
     )
+
+
+def ptx_entries(code: bytes) -> tuple[str, ...]:
+    """The names of a module's kernels."""
+    return tuple(name for _, name in _ENTRY.findall(code.decode(errors="replace")))
+
+
+def only_entry(code: bytes, entry: str) -> bytes:
+    """The module without its other kernels; what they share is kept."""
+    text = code.decode(errors="replace")
+    return _FUNCTION.sub(lambda found: found[0] if found[1] == entry else "", text).encode()
 
 
 def _directive(text: str, name: str) -> int | None:

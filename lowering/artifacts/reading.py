@@ -15,9 +15,9 @@ from ..compile import Artifact
 from ..target import Target
 from .assembler import Assembled, assemble
 from .cubin import read_cubin
-from .elf import elf_hash, read_amd_code, read_host_elf, read_hsaco
+from .elf import elf_hash, read_host_elf, read_hsaco
 from .listing import count_matrix_instructions
-from .ptx import ptx_hash, read_ptx
+from .ptx import only_entry, ptx_entries, ptx_hash, read_ptx
 from .spirv import read_spirv, spirv_hash
 from .vmfb import read_cuda_exports
 
@@ -62,19 +62,41 @@ def read_artifact(
     *,
     where: str,
     entry: str | None = None,
+    alone: bool = False,
 ) -> Reading:
     """Read one artifact; what it does not say stays as predicted or unknown.
 
-    The footprint is that of the kernel ``entry``, or of the first one; bytes spilled and counts of
-    instructions are of all kernels together.
+    The footprint is that of the kernel ``entry``, or of the first one, and so are the counts of an
+    AMD GPU's machine code. Bytes spilled, and instructions counted in text, are of all kernels
+    together, unless the entry is read ``alone``.
 
     Raises:
         FormatError: the code object is not what the target's back end emits.
         CompileError: the assembler refuses it.
     """
     assert artifact.code is not None
-    asked = _Asked(artifact=artifact, predicted=predicted, reader=reader, entry=entry, where=where)
+    asked = _Asked(
+        artifact=artifact,
+        predicted=predicted,
+        reader=reader,
+        entry=entry,
+        alone=alone and entry is not None,
+        where=where,
+    )
     return _READERS[target.backend](asked, artifact.code)
+
+
+def code_entries(target: Target, code: bytes, *, where: str) -> tuple[str, ...]:
+    """The names of the kernels in a code object; a processor's has none that are launched.
+
+    Raises:
+        FormatError: the code object is not what the target's back end emits.
+    """
+    if target.backend == "vulkan":
+        return read_spirv(code, where=where).entries
+    if target.backend == "cuda":
+        return ptx_entries(code)
+    return read_hsaco(code, where=where).entries if target.backend == "rocm" else ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +105,7 @@ class _Asked:
     predicted: Footprint
     reader: Reader
     entry: str | None
+    alone: bool
     where: str
 
 
@@ -106,6 +129,9 @@ def _spirv(asked: _Asked, code: bytes) -> Reading:
 
 def _ptx(asked: _Asked, code: bytes) -> Reading:
     reader, entry, where = asked.reader, asked.entry, asked.where
+    if asked.alone:
+        assert entry is not None
+        code = only_entry(code, entry)
     text = read_ptx(code, entry)
     bound = prod(text.max_threads) if text.max_threads else None
     exports = {e.kernel: e for e in read_cuda_exports(asked.artifact.vmfb, where=where)}
@@ -161,18 +187,19 @@ def _with_registers(
 def _hsaco(asked: _Asked, code: bytes) -> Reading:
     where, listing = asked.where, asked.artifact.listing
     kernel = read_hsaco(code, where=where, entry=asked.entry)
-    counted = read_amd_code(code, where=where)
-    share = counted.loop_share if counted else None
-    matrix = counted.matrix_instructions if counted else None
-    if matrix is None and listing is not None:  # an encoding that is not read here
+    share = kernel.census.loop_share if kernel.census else None
+    matrix = kernel.census.matrix_instructions if kernel.census else None
+    if (
+        matrix is None and listing is not None and not asked.alone
+    ):  # an encoding that is not read here
         matrix = count_matrix_instructions(listing)
     return Reading(
-        code_hash=elf_hash(code, where=where),
+        code_hash=kernel.code_hash,
         footprint=replace(
             asked.predicted,
             registers=kernel.registers,
             sgprs=kernel.sgprs,
-            spill_bytes=kernel.spill_bytes,
+            spill_bytes=kernel.spill_bytes if asked.alone else kernel.most_spilled,
             static_shared_bytes=kernel.static_shared_bytes,
             wave_width=kernel.wave_width,
             threads_per_group=kernel.threads,

@@ -45,6 +45,7 @@ class SpirvReading:
     workgroup_bytes: int
     capabilities: tuple[int, ...]
     matrix_instructions: int
+    entries: tuple[str, ...]
 
 
 def read_spirv(code: bytes, *, where: str) -> SpirvReading:
@@ -65,6 +66,7 @@ def _read(words: tuple[int, ...], where: str) -> SpirvReading:
     strides: dict[int, int] = {}
     variables: list[int] = []
     capabilities: list[int] = []
+    entries: list[str] = []
     local_size: tuple[int, ...] | None = None
     opcodes: Counter[int] = Counter()
     opcode = 0
@@ -72,6 +74,8 @@ def _read(words: tuple[int, ...], where: str) -> SpirvReading:
         opcodes[opcode] += 1
         if opcode == _CAPABILITY:
             capabilities.append(operands[0])
+        elif opcode == _ENTRY_POINT:
+            entries.append(_string(operands[2:]))
         elif opcode == _EXECUTION_MODE and operands[1] == _LOCAL_SIZE_MODE:
             local_size = tuple(operands[2:5])
         elif opcode == _DECORATE and operands[1] == _ARRAY_STRIDE:
@@ -92,6 +96,7 @@ def _read(words: tuple[int, ...], where: str) -> SpirvReading:
         workgroup_bytes=sum(sizes.pointee(v) for v in variables),
         capabilities=tuple(sorted(capabilities)),
         matrix_instructions=opcodes[COOPERATIVE_MULTIPLY_ADD],
+        entries=tuple(entries),
     )
 
 
@@ -110,6 +115,12 @@ def spirv_hash(code: bytes, *, where: str) -> str:
             operands = operands[:2] + operands[2 + _string_words(operands[2:]) :]
         digest.update(struct.pack(f"<{len(operands) + 1}I", opcode, *operands))
     return digest.hexdigest()
+
+
+def _string(words: tuple[int, ...]) -> str:
+    """The literal string that starts with the first of the words."""
+    raw = struct.pack(f"<{len(words)}I", *words)
+    return raw.partition(b"\0")[0].decode(errors="replace")
 
 
 def _string_words(words: tuple[int, ...]) -> int:
