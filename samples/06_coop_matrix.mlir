@@ -1,7 +1,9 @@
 // Kernels written in cooperative-matrix IR: the author keeps the loops and says what each wave
 // multiplies; the lowering gives each group of tiles the matrix instruction that the target has for
-// exactly its types and shape, and spreads the others over the lanes of the wave.
+// exactly its types and shape, and spreads the others over the lanes of the wave. On a processor one
+// worker runs all waves of a workgroup, and each of them holds whole tiles.
 //
+//   python -m lowering run samples/06_coop_matrix.mlir --kernel coop_f16 --shape 512x512x512
 //   python -m lowering compile samples/06_coop_matrix.mlir --target cuda:sm_90a --target rocm:gfx1100
 //   python -m lowering run samples/06_coop_matrix.mlir --kernel coop_f16 --shape 64x64x64 --device vulkan
 //

@@ -321,7 +321,6 @@ def test_a_kernel_in_linalg_has_no_reference() -> None:
 @pytest.mark.parametrize(
     ("coop", "target", "options", "message"),
     [
-        (Coop(), "cpu", {}, r"no body serves it, there are some for \['cuda', 'rocm', 'vulkan'\]"),
         (Coop(m=8), LISTED, {"tier": "native"}, "no operand group is native: no matrix instruct"),
         (Coop(), LISTED, {"body": "software"}, "fragments was not asked for"),
         (Coop(wave=64), LISTED, {}, r"xpu.wave {width = 64}: vulkan has waves of 32"),

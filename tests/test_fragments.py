@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
+from coop_candidates import CASES, DOUBLED, SAMPLE, SAMPLE_KERNELS, SHAPES, Candidates
 from coop_kernels import Coop, coop_text
 from dialects.expressions import Expression
-from dialects.manifest import KernelEntry, Record
+from dialects.manifest import Record
 from dialects.operands import OperandGroup
 from facts_files import FOLDER
 from kernel_sources import built, code_of
@@ -25,18 +24,11 @@ from lowering.artifacts.spirv import (
     spirv_words,
 )
 from lowering.build import Build
-from lowering.pack import write_pack
 from lowering.target import Target, parse_target, target_from_facts
-from runtime import Session
-from runtime.dtypes import dtype_of
 from runtime.facts import read_facts
-from runtime.reference import evaluate
 
-SAMPLE = (FOLDER.parent.parent.parent / "samples" / "06_coop_matrix.mlir").read_text()
 LISTED = str(FOLDER / "vulkan-h200.json")
 NATIVE, SOFTWARE = "fragments", "fragments_software"
-SHAPES = ((1, 1, 1), (16, 16, 16), (37, 15, 7), (33, 50, 41), (2, 3, 0), (0, 5, 3))
-DOUBLED = "%last = gpu.subgroup_mma_elementwise addf %sum, %sum : ({acc}, {acc}) -> {acc}"
 
 
 def record(result: Build, kernel: str, body: str) -> Record:
@@ -137,58 +129,9 @@ def test_every_kernel_of_a_candidate_is_counted() -> None:
     assert sums_by_type("rocm", [first, second], where="") is None
 
 
-class Candidates:
-    """A pack of one kernel on the Vulkan device of this machine."""
-
-    def __init__(self, text: str, target: Target, folder: Path, cache: Path) -> None:
-        write_pack(built(text, target, cache), folder)
-        self.session = Session([folder], device="vulkan", tuning="off")
-
-    def check(self, kernel: str, sizes: Sequence[int], change: float = 1.0) -> list[str]:
-        """Exact equality of every candidate on an output full of 77; their names."""
-        entry = self.session.reference(kernel).entry
-        host = operands(entry, sizes)
-        expected = evaluate(entry.contraction, host) * change
-        names = [v.record.name for v in self.session.explain(kernel, *sizes).verdicts if v.ok]
-        for name in names:
-            self.session.override(kernel, name)
-            out = np.full(expected.shape, 77, dtype_of(entry.result.type))
-            if entry.result.mode == "readwrite":
-                out[...] = host[entry.result.name]
-            inputs = [host[a.name] for a in entry.inputs]
-            getattr(self.session, kernel)(*inputs, out=out)
-            np.testing.assert_array_equal(out, expected, err_msg=f"{name} at {sizes}")
-        return names
-
-
-def operands(entry: KernelEntry, sizes: Sequence[int]) -> dict[str, np.ndarray]:
-    """Small integers for every operand."""
-    values = dict(zip(entry.dims, sizes, strict=True))
-    rng = np.random.default_rng(sum(sizes))
-    return {
-        a.name: rng.integers(0 if a.type == "u8" else -3, 4, [values[d] for d in a.dims]).astype(
-            dtype_of(a.type)
-        )
-        for a in entry.args
-    }
-
-
 def device_target(**facts: object) -> Target:
     """The Vulkan device of this machine, some of its facts replaced."""
     return target_from_facts(replace(read_facts("vulkan"), **facts))
-
-
-CASES = {
-    "f16 sums": Coop(accumulator="f16", m=8, n=8, k=8),
-    "i8": Coop(type="i8", accumulator="i32", m=8, n=8, k=8),
-    "u8": Coop(type="u8", accumulator="i32", m=8, n=8, k=8),
-    "four waves": Coop(m=8, n=8, k=8, waves_m=2, waves_n=2),
-    "turned, added to, doubled": Coop(
-        m=8, n=8, k=8, transposed_b=True, accumulate=True, between=DOUBLED
-    ),
-    "batch": Coop(m=8, n=8, k=8, batch=True),
-    "no power of two": Coop(type="f32", m=5, n=3, k=7, waves_n=2),
-}
 
 
 @pytest.mark.device("vulkan")
@@ -197,10 +140,7 @@ def test_every_size_is_exact(name: str, tmp_path: Path, compile_cache: Path) -> 
     """Native where this device lists the config, and spread over its waves."""
     coop = CASES[name]
     candidates = Candidates(coop_text(coop), device_target(), tmp_path / "pack", compile_cache)
-    for shape in SHAPES:
-        sizes = (2, *shape) if coop.batch else shape
-        found = candidates.check("coop", sizes, 2.0 if coop.between else 1.0)
-        assert any(SOFTWARE in n for n in found)
+    assert any(SOFTWARE in n for n in candidates.check_every_size(coop))
 
 
 @pytest.mark.device("vulkan")
@@ -215,7 +155,7 @@ def test_any_wave_width_is_exact(wave: int, tmp_path: Path, compile_cache: Path)
 
 
 @pytest.mark.device("vulkan")
-@pytest.mark.parametrize("kernel", ["coop_f16", "coop_two_types"])
+@pytest.mark.parametrize("kernel", SAMPLE_KERNELS)
 def test_the_sample_is_exact(kernel: str, tmp_path: Path, compile_cache: Path) -> None:
     candidates = Candidates(SAMPLE, device_target(), tmp_path / "pack", compile_cache)
     for shape in (*SHAPES, (64, 64, 64)):
@@ -224,18 +164,7 @@ def test_the_sample_is_exact(kernel: str, tmp_path: Path, compile_cache: Path) -
 
 @pytest.mark.device("vulkan")
 def test_operands_are_read_by_the_callers_strides(tmp_path: Path, compile_cache: Path) -> None:
-    """Windows of larger arrays, on device; nothing beside the result is written."""
-    candidates = Candidates(coop_text(Coop()), device_target(), tmp_path / "pack", compile_cache)
-    entry = candidates.session.reference("coop").entry
-    host = operands(entry, (37, 15, 40))
-    expected = evaluate(entry.contraction, host)
-    wide = {name: np.pad(array, ((0, 0), (3, 6))) for name, array in host.items()}
-    a, b = (wide[n][:, 3:-6] for n in ("a", "b"))
-    out = np.full((37, 24), np.float32(7))
-    candidates.session.coop(a, b, out=out[:, 3:-6])
-    np.testing.assert_array_equal(out[:, 3:-6], expected)
-    out[:, 3:-6] = 7
-    assert np.all(out == 7)
+    Candidates(coop_text(Coop()), device_target(), tmp_path / "pack", compile_cache).check_windows()
 
 
 def test_the_grid_covers_the_result_with_the_authors_tile(compile_cache: Path) -> None:

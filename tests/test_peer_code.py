@@ -40,7 +40,7 @@ func.func @sum(%a: tensor<256xf32>) -> tensor<256xf32> {
 def static(target_name: str, cache: Path) -> Artifact:
     """The two kernels by the compiler's default, for targets that link them into one object."""
     target = parse_target(target_name)
-    attributes = module_attributes(target, peer=True)
+    attributes = module_attributes(target, peer="default")
     job = Job(
         name="static",
         text=f"module attributes {{{attributes}}} {{{STATIC}}}",

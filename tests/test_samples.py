@@ -29,10 +29,10 @@ def test_sample(script: str, tmp_path: Path) -> None:
     assert run.returncode == 0, f"{run.stdout}{run.stderr}"
 
 
-@pytest.mark.parametrize("target", ["vulkan", "cuda:sm_90a", "rocm:gfx1100"])
+@pytest.mark.parametrize("target", ["cpu", "vulkan", "cuda:sm_90a", "rocm:gfx1100"])
 @pytest.mark.parametrize("source", sorted(path.name for path in SAMPLES.glob("*.mlir")))
 def test_sample_kernels(source: str, target: str) -> None:
-    """One source serves each kind of GPU, and says in its first lines how to run it."""
+    """One source serves every back end, and says in its first lines how to run it."""
     text = (SAMPLES / source).read_text()
     candidates, _ = lower(text, source, parse_target(target), BuildOptions())
     kernels = {c.info.kernel for c in candidates}

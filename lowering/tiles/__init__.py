@@ -7,6 +7,7 @@ from dialects.operands import Contraction
 from ..target import Target
 from .body import Emitted, TileBody
 from .coop_matrix import CoopMatrixBody, CoopMatrixNarrowBody
+from .cpu_fragments import CpuFragmentsBody
 from .cpu_mmt4d import CpuMmt4dBody
 from .fragments import FragmentsBody, FragmentsSoftwareBody
 from .iree_codegen import IreeCodegenBody
@@ -56,7 +57,11 @@ BODIES: tuple[TileBody, ...] = (
 ON_REQUEST: tuple[TileBody, ...] = (IreeCodegenBody(),)
 
 # of kernels in cooperative-matrix IR, which the bodies above cannot serve
-FRAGMENT_BODIES: tuple[FragmentsBody, ...] = (FragmentsBody(), FragmentsSoftwareBody())
+FRAGMENT_BODIES: tuple[FragmentsBody, ...] = (
+    FragmentsBody(),
+    FragmentsSoftwareBody(),
+    CpuFragmentsBody(),
+)
 
 
 # Parameters of a tile that only these bodies have: who shares its K.

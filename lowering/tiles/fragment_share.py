@@ -81,10 +81,10 @@ class Slot:
         return ir.index(ir.add(self.start, ir.add(ir.mul(row, self.pitch), column)))
 
 
-def allocation(kind: str) -> str:
-    """``memref.alloc`` of an array that matrix loads may read."""
+def allocation(kind: str, op: str = "memref.alloc", alignment: int = ALIGNMENT) -> str:
+    """``memref.alloc`` of an array that matrix loads may read, or ``memref.alloca`` of one."""
     return (
-        f'"memref.alloc"() <{{alignment = {ALIGNMENT} : i64, '
+        f'"{op}"() <{{alignment = {alignment} : i64, '
         f"operandSegmentSizes = array<i32: 0, 0>}}> : () -> {kind}"
     )
 

@@ -17,7 +17,7 @@ from dialects.operands import OperandGroup, Tier
 
 from ..coop_source import CoopSource
 from ..ir import mlir, operations
-from ..matrix_tiles import matrix_type
+from ..matrix_tiles import MatrixType, matrix_type
 from ..target import Target
 from .body import Emitted
 from .fragment_kernel import FragmentKernel
@@ -44,7 +44,7 @@ class FragmentsBody:
         offered = target.facts.wave_widths
         if source.wave is not None and offered is not None and source.wave not in offered:
             return f"the kernel assumes waves of {source.wave}, the device has {list(offered)}"
-        held = max(-(-t // _wave(source, target)) for t in _tile_sizes(source))
+        held = max(-(-t.count // _wave(source, target)) for t in tile_types(source))
         if held > MAX_UNROLLED:
             return f"each lane would hold {held} > {MAX_UNROLLED} elements of a tile"
         if self.tier == "native" and all(g.tier == "software" for g in groups):
@@ -92,7 +92,7 @@ class FragmentsBody:
             wave=wave if native or source.wave is not None else None,
             attributes=", nvvm.minctasm = 1 : i32" if target.backend == "cuda" else "",
         )
-        shared = slot_bytes(sizes) + _author_bytes(source)
+        shared = slot_bytes(sizes) + author_bytes(source)
         dynamic = target.backend == "cuda"  # NVPTX puts workgroup memory in the dynamic block
         return Emitted(
             text=code + gemm_host(kernel, contraction),
@@ -144,12 +144,13 @@ def _by_group(source: CoopSource, groups: Sequence[OperandGroup]) -> list[Operan
     return [[next(rows) for _ in g.multiplies].pop() for g in source.tiles.groups]
 
 
-def _tile_sizes(source: CoopSource) -> list[int]:
+def tile_types(source: CoopSource) -> list[MatrixType]:
+    """The type of each tile that an op of the kernel makes."""
     types = (matrix_type(v.type) for op in operations(source.function) for v in op.results)
-    return [t.count for t in types if t is not None]
+    return [t for t in types if t is not None]
 
 
-def _author_bytes(source: CoopSource) -> int:
+def author_bytes(source: CoopSource) -> int:
     """Workgroup memory of the kernel's own."""
     total = 0
     for op in operations(source.function):

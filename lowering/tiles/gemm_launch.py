@@ -50,7 +50,7 @@ def gemm_executable(
     tile: Tile,
     *,
     layout: str,
-    block: Sequence[int],
+    block: Sequence[int] | None,
     body: str,
     wave: int | None = None,
     attributes: str = "",
@@ -58,7 +58,7 @@ def gemm_executable(
     split: bool = False,
     linear: bool = False,
 ) -> str:
-    """The executable ``kernel`` with the grid of :func:`gemm_launch`.
+    """The executable ``kernel`` with the grid of :func:`gemm_launch`; no ``block`` on the CPU.
 
     With ``split`` the slices of K follow the sizes in the workload, and multiply the batch.
     """

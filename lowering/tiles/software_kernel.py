@@ -14,7 +14,7 @@ from dialects.member import Tile
 from dialects.operands import Contraction, Operand
 from dialects.types import element_type
 
-from .epilogue import compute_type
+from .epilogue import compute_type, shaped
 from .gemm_store import store_element
 from .interface import KernelValues, bind_buffer, constant_names, load_constants
 from .kernel_text import Index, KernelText
@@ -294,10 +294,11 @@ def _spread(ir: KernelText, starts: list[Index], group: int) -> list[Index]:
     return [ir.add(start, i) for start in starts for i in range(group)]
 
 
-def multiply_add(ir: KernelText, a: str, b: str, c: str, type_name: str) -> str:
+def multiply_add(ir: KernelText, a: str, b: str, c: str, type_name: str, lanes: int = 0) -> str:
     """a * b + c, fused for floats: without an explicit fma the back ends emit none."""
     element = element_type(type_name)
+    mlir = shaped(element.mlir, lanes)
     if element.kind == "float":
-        return ir.value(f"math.fma {a}, {b}, {c} : {element.mlir}")
-    product = ir.value(f"arith.muli {a}, {b} : {element.mlir}")
-    return ir.value(f"arith.addi {c}, {product} : {element.mlir}")
+        return ir.value(f"math.fma {a}, {b}, {c} : {mlir}")
+    product = ir.value(f"arith.muli {a}, {b} : {mlir}")
+    return ir.value(f"arith.addi {c}, {product} : {mlir}")

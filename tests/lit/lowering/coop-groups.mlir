@@ -5,6 +5,7 @@
 // RUN: %lowering opt %s -p '%{read},select-tier{target=%facts/vulkan-h200.json},instantiate{target=%facts/vulkan-h200.json},emit-body{target=%facts/vulkan-h200.json}' >%t
 // RUN: %filecheck %s --check-prefix=NATIVE <%t
 // RUN: %filecheck %s --check-prefix=SPREAD <%t
+// RUN: %lowering opt %s -p '%{read},select-tier{target=cpu},instantiate{target=cpu},emit-body{target=cpu}' | %filecheck %s --check-prefix=ROWS
 
 // Two products in types of their own share no tile: two groups. What they compute is read from the
 // function that the kernel names.
@@ -45,6 +46,22 @@
 // SPREAD:         math.fma
 // SPREAD-NOT:     gpu.subgroup_mma
 // SPREAD:         util.func public @mixed.async(
+
+// On a processor one worker is the only wave and holds whole tiles, a vector for each row. It reads
+// whole rows where a tile lies inside of its argument.
+// ROWS-LABEL: module @mixed__16x16x16_w1x1__cpu_fragments
+// ROWS-NOT:     gpu.
+// ROWS:         func.func @gemm()
+// ROWS-COUNT-9:   memref.alloca()
+// ROWS-NOT:       memref.alloca()
+// ROWS:           scf.for
+// ROWS:             scf.if {{.*}} -> (vector<16xi8>
+// ROWS-COUNT-16:      vector.load {{.*}} vector<16xi8>
+// ROWS:             } else {
+// ROWS:             scf.for {{.*}} -> (vector<16xi32>
+// ROWS-COUNT-16:      arith.muli {{.*}} : vector<16xi32>
+// ROWS:           math.fma {{.*}} : vector<16xf32>
+// ROWS:         util.func public @mixed.async(
 func.func @meaning(%a: tensor<?x?xf16>, %b: tensor<?x?xf16>, %p: tensor<?x?xi8>, %q: tensor<?x?xi8>) -> tensor<?x?xf32> {
   %c0 = arith.constant 0 : index
   %c1 = arith.constant 1 : index
