@@ -91,7 +91,8 @@ class KernelMemory:
     ) -> tuple[str, str, str | None]:
         """(indices, memory type, whether inside the argument) of one element of a tile."""
         at = self.place(op, row, column)
-        return *self.spot(op, at), self.within(op, at)
+        inside = self.within(op, at)
+        return *self.spot(op, at), inside
 
     def place(self, op: mlir.Operation, row: Index, column: Index) -> list[Index]:
         """The indices of a tile's element in the memory that an op loads or stores."""
