@@ -10,7 +10,6 @@ from rich.table import Table
 from dialects.codec import dumps
 from dialects.errors import UsageError
 from dialects.manifest import Record
-from dialects.member import problem
 
 from .benchmark import PEERS, Row, benchmark, benchmark_json
 from .console import FAILED, OK, Streams, add_json, parse_shape
@@ -93,9 +92,9 @@ def _cases(session: Session, args: argparse.Namespace) -> list[tuple[str, tuple[
     names = args.kernel.split(",") if args.kernel else list(session.kernels)
     cases = []
     for sizes in shapes:
-        fitting = [n for n in names if len(session.reference(n).entry.dims) == len(sizes)]
+        fitting = [n for n in names if len(session.dims(n)) == len(sizes)]
         for name in fitting or names[:1]:
-            problem(name, session.reference(name).entry.dims, sizes)
+            session.problem_of(name, *sizes)
             cases.append((name, sizes))
     for name in dict.fromkeys(name for name, _ in cases):
         if args.member:

@@ -124,6 +124,11 @@ class Rounds:
         """Whether every candidate has its rounds."""
         return not self._due
 
+    @property
+    def sampled(self) -> bool:
+        """Whether a candidate that has not failed has a sample."""
+        return any(s and n not in self._failures for n, s in self._samples.items())
+
     def feed(self, name: str, microseconds: float) -> bool:
         """One bracket of a candidate; whether it counts.
 
@@ -213,7 +218,7 @@ def run_rounds(
             trial.fail(name, outcome)
         else:
             trial.feed(name, outcome)
-        sampled = bool(trial.result().samples)
+        sampled = trial.sampled
     return trial.result()
 
 

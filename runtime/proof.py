@@ -116,21 +116,15 @@ def make_case(
     )
 
 
-def case_copies(device: Memory, case: Case, count: int) -> list[Case]:
-    """The case and others on buffers of their own, ``count`` in all, of the same values."""
+def case_again(device: Memory, case: Case) -> Case:
+    """The same operands in further buffers of the device; nothing is made anew on the host."""
     *inputs, result = case.layouts
-    arguments = list(zip(case.kernel.inputs, inputs, strict=True))
-    return [
+    arrays = [case.host[a.name] for a in case.kernel.inputs]
+    return replace(
         case,
-        *(
-            replace(
-                case,
-                inputs=tuple(_placed(device, case.host[a.name], at) for a, at in arguments),
-                result=device.allocate(span_bytes(result) + GUARD),
-            )
-            for _ in range(count - 1)
-        ),
-    ]
+        inputs=tuple(_placed(device, a, at) for a, at in zip(arrays, inputs, strict=True)),
+        result=device.allocate(span_bytes(result) + GUARD),
+    )
 
 
 def _check_blocks(kernel: KernelEntry, problem: Problem) -> None:

@@ -307,7 +307,7 @@ class Session:
         Raises:
             ProblemError: the wrong number of sizes, or one out of range.
         """
-        return problem(kernel, self.reference(kernel).entry.dims, tuple(sizes))
+        return problem(kernel, self.dims(kernel), tuple(sizes))
 
     def _dense(self, kernel: str, sizes: Sequence[int]) -> tuple[KernelRef, Problem, str]:
         """A kernel, a problem, and the layout of contiguous operands."""
@@ -353,17 +353,25 @@ class Session:
                 )
             return self._executables[key]
 
+    def dims(self, kernel: str) -> tuple[str, ...]:
+        """Names of a kernel's sizes in order; no candidate is loaded for them."""
+        return self._opened(kernel).entry.dims
+
+    def _opened(self, name: str) -> KernelRef:
+        if name not in self._kernels:
+            raise UnknownKernel(f"no kernel '{name}', there is: {', '.join(self._kernels)}")
+        return self._kernels[name]
+
     def reference(self, name: str) -> KernelRef:
-        """A kernel with the pack it came from.
+        """A kernel with the pack it came from; with the direct executor its candidates are loaded.
 
         Raises:
             UnknownKernel: no pack has it, with the names there are.
         """
-        if name not in self._kernels:
-            raise UnknownKernel(f"no kernel '{name}', there is: {', '.join(self._kernels)}")
+        opened = self._opened(name)
         if self._direct is not None:
             with self._lock:
-                self._kernels[name] = self._direct.measured(self._kernels[name])
+                self._kernels[name] = self._direct.measured(opened)
         return self._kernels[name]
 
     def _intern(self, layout: Layout) -> Layout:

@@ -23,7 +23,7 @@ from .choice import Candidate, try_candidates
 from .clocks import clock_of
 from .executors import ExecutorName, open_device
 from .pack import Pack, open_pack
-from .proof import case_copies, make_case, operands_changed
+from .proof import case_again, make_case, operands_changed
 from .prover import Prover
 
 Say = Callable[[dict[str, Any]], None]
@@ -158,13 +158,11 @@ class _Trial:
         self._splits: dict[str, int] = request["splits"]
         self._least_us: dict[str, float] = request["least_us"]
         *others, timed = provers
-        sets = request["sets"]
+        sets = range(request["sets"])
         self.cases = [[make_case(p.device, self.kernel, self.problem)] for p in others]
-        case = make_case(timed.device, self.kernel, self.problem)
-        self.cases.append(case_copies(timed.device, case, sets))
-        self.spaces = [
-            timed.workspace(self.records, self.problem, self._splits) for _ in range(sets)
-        ]
+        first = make_case(timed.device, self.kernel, self.problem)
+        self.cases.append([first, *(case_again(timed.device, first) for _ in sets[1:])])
+        self.spaces = [timed.workspace(self.records, self.problem, self._splits) for _ in sets]
 
     def splits_of(self, record: Record) -> int:
         """Slices of K that the candidate is launched with."""

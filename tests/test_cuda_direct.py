@@ -75,6 +75,15 @@ def test_a_warm_call_only_launches(session: Session, cuda: FakeCuda) -> None:
     assert np.array_equal(again, expected)
 
 
+def test_the_names_of_sizes_load_nothing(session: Session, cuda: FakeCuda) -> None:
+    done = len(cuda.calls)
+    assert session.dims(NAME) == ("M", "N", "K")
+    assert session.problem_of(NAME, 1, 2, 3).sizes == (1, 2, 3)
+    assert cuda.calls[done:] == []
+    session.reference(NAME)
+    assert len(cuda.calls) > done
+
+
 def test_a_torch_operand_gives_a_torch_result(session: Session) -> None:
     a, b, expected = matrices()
     for _ in range(2):  # the long way, then the short one

@@ -20,6 +20,7 @@ from runtime.execute import Executable
 from runtime.proof import (
     GUARD,
     Case,
+    case_again,
     make_case,
     operands_changed,
     padded_layouts,
@@ -72,6 +73,20 @@ def proven(
 ) -> str | None:
     candidate = cast("Executable", Candidate(case, launch, **more))
     return prove(device, candidate, case, whole=True, launches=launches)
+
+
+def test_the_same_operands_in_further_buffers(device: Device) -> None:
+    """Of their own: what is written to one set stays out of the others."""
+    first = case_of(device, dense("f32", "f32"), padded=True)
+    again = case_again(device, first)
+    assert again.host is first.host
+    assert operands_changed(device, again) is None
+    assert proven(again, device, right) is None
+    for mine, other in zip(again.buffers(None), first.buffers(None), strict=True):
+        host_memory(mine)[...] = 1
+        assert not np.all(host_memory(other) == 1)
+    assert operands_changed(device, first) is None
+    assert operands_changed(device, again) == "operand 'a' was changed"
 
 
 def right(case: Case, views: list[np.ndarray]) -> None:

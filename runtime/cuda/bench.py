@@ -14,7 +14,7 @@ from ..compare import Timing, interleave_readings
 from ..executors import Memory, load
 from ..family import KernelRef
 from ..measure_plan import floors
-from ..proof import Case, case_copies, make_case
+from ..proof import Case, case_again, make_case
 from ..timer import SecondsOf
 from .clock import EventClock, event_clock
 from .device import CudaDevice
@@ -45,7 +45,7 @@ def event_timings(
     """
     clock = event_clock(session_device)
     case = make_case(clock.device, ref.entry, problem, integers=False)
-    cases = case_copies(clock.device, case, sets)
+    cases = [case, *(case_again(clock.device, case) for _ in range(sets - 1))]
     least = floors(facts, ref.entry, records, problem, sets)
     readings: dict[str, Callable[[], float]] = {}
     for record in records:
