@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from command_lines import Ran, run_main, run_process
+from coop_candidates import SAMPLE, SAMPLE_KERNELS
 from lowering.cli import main
 from packs import Packs, copied, manifest_of
 from runtime.store import entries
@@ -70,6 +71,18 @@ def test_the_main_job(run: Run, source: Path, tmp_path: Path, uri: str) -> None:
         assert part in told.out
     for member in second["members"]:
         assert member["member"] in told.out
+
+
+@pytest.mark.parametrize("kernel", SAMPLE_KERNELS)
+def test_a_kernel_in_cooperative_matrix_ir(run: Run, tmp_path: Path, kernel: str) -> None:
+    """Without a target it is for this processor, whose one candidate is taken untimed."""
+    source = tmp_path / "coop.mlir"
+    source.write_text(SAMPLE)
+    store = ("--store", tmp_path / "store")
+    found = check_run(run("run", source, "--kernel", kernel, *SHAPE, *store, "--json"))
+    assert [(m["body"], m["verdict"]) for m in found["members"]] == [("cpu_fragments", "ok")]
+    assert found["choice"]["source"] == "only"
+    assert found["peers"]["iree_default"] > 0
 
 
 def test_a_forced_member(run: Run, source: Path, tmp_path: Path) -> None:
