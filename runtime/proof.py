@@ -111,7 +111,7 @@ def make_case(
         inputs=tuple(buffers),
         result=device.allocate(span_bytes(result) + GUARD),
         start=start,
-        oracle=Oracle(kernel.contraction, values),
+        oracle=Oracle(kernel.contraction, values, period=PATTERN if integers else None),
         integers=integers,
     )
 

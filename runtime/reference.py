@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -12,6 +12,8 @@ from dialects.types import element_type
 from .blocks import decode_blocks
 from .dtypes import dtype_of
 
+# (contraction, rows of A, columns of B, wide type) -> their product in that type
+Multiply = Callable[[Contraction, np.ndarray, np.ndarray, np.dtype], np.ndarray]
 COMBINE = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
@@ -21,6 +23,11 @@ def wide_dtype(contraction: Contraction) -> np.dtype:
     return np.dtype(np.float64 if kind == "float" else np.int64)
 
 
+def matmul(contraction: Contraction, a: np.ndarray, b: np.ndarray, wide: np.dtype) -> np.ndarray:
+    """A times B in the wide type."""
+    return np.matmul(a.astype(wide, copy=False), b.astype(wide, copy=False))
+
+
 def evaluate(
     contraction: Contraction,
     operands: Mapping[str, np.ndarray],
@@ -28,21 +35,23 @@ def evaluate(
     rows: np.ndarray | slice = slice(None),
     columns: np.ndarray | slice = slice(None),
     wide: np.dtype | None = None,
+    multiply: Multiply | None = None,
 ) -> np.ndarray:
     """C[..., rows, columns] in the wide type, before its last rounding to C's own type.
 
     ``operands`` are arrays by name in their stored axis order, decoded (:func:`decoded`); C's own
-    is needed when the kernel accumulates. ``wide`` replaces the type that sums are taken in.
+    is needed when the kernel accumulates. ``wide`` replaces the type that sums are taken in, and
+    ``multiply`` the way to multiply.
     """
     wide = wide or wide_dtype(contraction)
     a, b = matrices(contraction, operands)
-    a, b = a[..., rows, :].astype(wide, copy=False), b[..., columns].astype(wide, copy=False)
-    value = np.matmul(a, b)
+    value = (multiply or matmul)(contraction, a[..., rows, :], b[..., columns], wide)
     if contraction.accumulate:
         value = value + operands[contraction.c.name][..., rows, :][..., columns].astype(wide)
     value = _rounded(value, contraction.accumulator, wide)
     for product in contraction.products[1:]:
-        value = value + evaluate(product, operands, rows=rows, columns=columns).astype(wide)
+        other = evaluate(product, operands, rows=rows, columns=columns, multiply=multiply)
+        value = value + other.astype(wide)
         value = _rounded(value, contraction.accumulator, wide)
     for step in contraction.epilogue:
         if step.op == "cast":

@@ -145,13 +145,20 @@ class CudaDevice:
             DeviceError: the device has not that much memory.
         """
         buffer = self.allocate(max(array.nbytes, nbytes or 0))
-        content = np.full(buffer.nbytes, _POISON_BYTE if self.poisons else fill, np.uint8)
-        content[: array.nbytes] = array.reshape(-1).view(np.uint8)
+        content = np.ascontiguousarray(array)
+        padding = buffer.nbytes - content.nbytes
         with self.current():
-            address = content.ctypes.data
-            self.driver.call(
-                "cuMemcpyHtoDAsync", buffer.pointer, address, content.nbytes, self.stream
-            )
+            if padding and not self.poisons:  # a fresh buffer is poisoned already
+                end = buffer.pointer + content.nbytes
+                self.driver.call("cuMemsetD8Async", end, fill, padding, self.stream)
+            if content.nbytes:
+                self.driver.call(
+                    "cuMemcpyHtoDAsync",
+                    buffer.pointer,
+                    content.ctypes.data,
+                    content.nbytes,
+                    self.stream,
+                )
             self.driver.call("cuStreamSynchronize", self.stream)
         return buffer
 
