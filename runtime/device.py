@@ -122,8 +122,14 @@ class Device:
             raise DeviceError(f"cannot upload {size} B: {status_reason(error)}") from None
         return view.get_buffer()  # type: ignore[union-attr]
 
-    def download(self, buffer: Any, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
-        """A host copy of the first elements of a buffer.
+    def download(
+        self,
+        buffer: Any,
+        shape: Sequence[int],
+        dtype: np.dtype,
+        out: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """A host copy of the first elements of a buffer; in ``out`` where it is given.
 
         Through a staging buffer: device memory is not mappable everywhere, and a direct import of
         the result array demands page alignment on Vulkan.
@@ -144,7 +150,11 @@ class Device:
                 )
             )
         raw = source.map().asarray((source.byte_length(),), np.dtype(np.uint8))
-        return raw[: count * dtype.itemsize].view(dtype).reshape(shape).copy()
+        elements = raw[: count * dtype.itemsize].view(dtype).reshape(shape)
+        if out is None:
+            return elements.copy()
+        out[...] = elements
+        return out
 
     def poison(self, buffer: Any) -> None:
         """Fill a buffer with 0xFF bytes, so that reading what nothing wrote shows."""

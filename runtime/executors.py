@@ -35,8 +35,14 @@ class Memory(Protocol):
         """A new buffer with a copy of an array; ``fill`` is the byte of its padding."""
         ...
 
-    def download(self, buffer: Any, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
-        """A host copy of a buffer."""
+    def download(
+        self,
+        buffer: Any,
+        shape: Sequence[int],
+        dtype: np.dtype,
+        out: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """A host copy of a buffer; in ``out``, of that shape and type, where it is given."""
         ...
 
     def poison(self, buffer: Any) -> None:

@@ -162,13 +162,21 @@ class CudaDevice:
             self.driver.call("cuStreamSynchronize", self.stream)
         return buffer
 
-    def download(self, buffer: CudaBuffer, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+    def download(
+        self,
+        buffer: CudaBuffer,
+        shape: Sequence[int],
+        dtype: np.dtype,
+        out: np.ndarray | None = None,
+    ) -> np.ndarray:
         """A host copy of the first elements of a buffer, after everything that was launched.
+
+        It is made in ``out``, a contiguous array, where that is given.
 
         Raises:
             DeviceError: the device failed, now or before.
         """
-        array = np.zeros(shape, dtype)
+        array = np.zeros(shape, dtype) if out is None else out
         if array.size:
             with self.current():
                 # A call may have named another stream than the session's.
