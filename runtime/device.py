@@ -113,8 +113,9 @@ class Device:
         """
         size = _rounded(max(array.nbytes, nbytes or 0))
         try:
-            content = np.full(size, _POISON_BYTE if self.poisons else fill, np.uint8)
+            content = np.empty(size, np.uint8)
             content[: array.nbytes] = array.reshape(-1).view(np.uint8)
+            content[array.nbytes :] = _POISON_BYTE if self.poisons else fill
             view = self.allocator.allocate_buffer_copy(
                 rt.MemoryType.DEVICE_LOCAL, _USAGE, self.hal, content, rt.HalElementType.UINT_8
             )

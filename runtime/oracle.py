@@ -147,12 +147,11 @@ class Oracle:
     def _multiply(
         self, product: Contraction, a: np.ndarray, b: np.ndarray, wide: np.dtype
     ) -> np.ndarray:
-        """Some rows of A times all of B, or all of A times some columns of B."""
-        sizes = {o.name: self._host[o.name].size for o in (product.a, product.b)}
+        """Rows of A times all of B, or all of A times columns of B, by the larger one's period."""
         found = None
-        if b.size == sizes[product.b.name] and a.size < sizes[product.a.name]:
+        if b.size >= a.size and b.size == self._host[product.b.name].size:
             found = self._by_periods(product, product.b, "columns", a)
-        elif a.size == sizes[product.a.name] and b.size < sizes[product.b.name]:
+        elif a.size >= b.size and a.size == self._host[product.a.name].size:
             found = self._by_periods(product, product.a, "rows", np.swapaxes(b, -1, -2))
             found = None if found is None else np.swapaxes(found, -1, -2)
         return matmul(product, a, b, wide) if found is None else found.astype(wide)

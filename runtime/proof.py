@@ -251,17 +251,23 @@ def awkward_problem(kernel: KernelEntry, record: Record, splits: int = 1) -> Pro
 
 
 def prove(
-    device: Memory, executable: Launchable, case: Case, *, whole: bool, launches: int = 0
+    device: Memory,
+    executable: Launchable,
+    case: Case,
+    *,
+    whole: bool,
+    launches: int = 0,
+    workspace: Any | None = None,
 ) -> str | None:
     """Run a candidate on a poisoned output; why it is wrong, or None when it is right.
 
     ``whole`` compares every element and the operands afterwards; otherwise samples and Freivalds'
     check stand for them. ``launches`` runs the program that is timed, that many times in one
-    invocation, in place of a call.
+    invocation, in place of a call. ``workspace`` is used instead of one made for the occasion.
     """
     oracle = case.oracle if launches < 2 else case.oracle.after(launches)
     try:
-        memory = _run(device, executable, case, launches)
+        memory = _run(device, executable, case, launches, workspace)
     except Error as error:
         return error.message
     got = _elements(memory, case.layouts[-1])
@@ -284,7 +290,13 @@ def repeatable(case: Case) -> bool:
     return not (contraction.accumulate and contraction.epilogue)
 
 
-def _run(device: Memory, executable: Launchable, case: Case, launches: int) -> np.ndarray:
+def _run(
+    device: Memory,
+    executable: Launchable,
+    case: Case,
+    launches: int,
+    workspace: Any | None = None,
+) -> np.ndarray:
     """The bytes of the result's buffer after a call, or after launches of the timed program.
 
     They are there until the next run of the case.
@@ -292,10 +304,11 @@ def _run(device: Memory, executable: Launchable, case: Case, launches: int) -> n
     device.poison(case.result)
     if case.start is not None:
         case = replace(case, result=_placed(device, case.start, case.layouts[-1]))
-    workspace = None
     nbytes = executable.record.workspace_bytes(case.problem.values(), case.splits)
-    if nbytes:
-        workspace = device.allocate(nbytes)
+    if not nbytes:
+        workspace = None
+    else:
+        workspace = device.allocate(nbytes) if workspace is None else workspace
         device.poison(workspace)
     if launches:
         executable.repeat(case.buffers(workspace), case.constants, launches)

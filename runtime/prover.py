@@ -60,18 +60,33 @@ class Prover:
         sizes = [r.workspace_bytes(values, splits.get(r.full_name, 1)) for r in records]
         return self.device.allocate(max(sizes)) if any(sizes) else None
 
-    def wrong(self, pack: Pack, kernel: KernelEntry, record: Record, case: Case) -> str | None:
+    def wrong(
+        self,
+        pack: Pack,
+        kernel: KernelEntry,
+        record: Record,
+        case: Case,
+        workspace: Any | None = None,
+    ) -> str | None:
         """Why a candidate is wrong: in full on a small problem, once a build, then at the size.
 
-        What is proven at the size is the program that is timed.
+        What is proven at the size is the program that is timed, with the ``workspace`` where one is
+        given.
         """
         try:
-            reason = self._wrong(pack, kernel, record, case)
+            reason = self._wrong(pack, kernel, record, case, workspace)
         except Error as error:
             reason = error.message
         return None if reason is None else self._prefix + reason
 
-    def _wrong(self, pack: Pack, kernel: KernelEntry, record: Record, case: Case) -> str | None:
+    def _wrong(
+        self,
+        pack: Pack,
+        kernel: KernelEntry,
+        record: Record,
+        case: Case,
+        workspace: Any | None,
+    ) -> str | None:
         splits = case.splits
         executable = self.executable(pack, kernel, record, splits)
         # Of the module: what the host does around the device's code is proven too.
@@ -86,7 +101,9 @@ class Prover:
                     return f"{reason} at {small.problem.text}"
             self._proven.add((code, splits))
         launches = REPEATS_AT_SIZE if repeatable(case) else 0
-        reason = prove(self.device, executable, case, whole=False, launches=launches)
+        reason = prove(
+            self.device, executable, case, whole=False, launches=launches, workspace=workspace
+        )
         return None if reason is None else f"{reason} at {case.problem.text}"
 
     def changes(

@@ -79,9 +79,9 @@ class Worker:
 
     def _check(self, trial: _Trial, record: Record) -> str | None:
         self._say({"step": "prove", "name": record.full_name})
-        for prover, cases in zip(self._provers, trial.cases, strict=True):
+        for prover, cases, spaces in zip(self._provers, trial.cases, trial.spaces, strict=True):
             case = replace(cases[0], splits=trial.splits_of(record))
-            reason = prover.wrong(trial.pack, trial.kernel, record, case)
+            reason = prover.wrong(trial.pack, trial.kernel, record, case, spaces[0])
             if reason is not None:
                 self._say({"failed": record.full_name, "reason": reason})
                 return reason
@@ -94,7 +94,7 @@ class Worker:
         scratch = bool(record.workspace_bytes(trial.problem.values(), splits))
         buffers = [
             case.buffers(space if scratch else None)
-            for case, space in zip(cases, trial.spaces, strict=True)
+            for case, space in zip(cases, trial.spaces[-1], strict=True)
         ]
         try:
             executable = self._timed.executable(trial.pack, trial.kernel, record, splits)
@@ -139,7 +139,7 @@ class Worker:
 
 
 class _Trial:
-    """A request with everything on the devices: operands by prover, workspaces of the last."""
+    """A request with everything on the devices: operands and workspaces by prover."""
 
     def __init__(self, pack: Pack, request: dict[str, Any], provers: list[Prover]) -> None:
         """Put the operands there.
@@ -162,7 +162,10 @@ class _Trial:
         self.cases = [[make_case(p.device, self.kernel, self.problem)] for p in others]
         first = make_case(timed.device, self.kernel, self.problem)
         self.cases.append([first, *(case_again(timed.device, first) for _ in sets[1:])])
-        self.spaces = [timed.workspace(self.records, self.problem, self._splits) for _ in sets]
+        self.spaces = [
+            [p.workspace(self.records, self.problem, self._splits) for _ in cases]
+            for p, cases in zip(provers, self.cases, strict=True)
+        ]
 
     def splits_of(self, record: Record) -> int:
         """Slices of K that the candidate is launched with."""
