@@ -16,7 +16,7 @@ _HEADINGS = {
     "spill_bytes": "spill B",
     "spill_store_bytes": "spill stores B",
     "static_shared_bytes": "static shared B",
-    "dynamic_shared_bytes": "dynamic shared B",
+    "dynamic_shared_bytes": "dynamic B",
     "threads_per_group": "threads",
     "wave_width": "wave",
     "resident_groups": "resident",
