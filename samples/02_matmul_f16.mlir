@@ -16,6 +16,8 @@ func.func @matmul_f16(%a: tensor<?x?xf16>, %b: tensor<?x?xf16>) -> tensor<?x?xf3
         {m = 128, n = 128, k = 32, waves_m = 2, waves_n = 4, stages = 4, backends = ["cuda", "rocm", "vulkan"]},
         {m = 64, n = 64, k = 32, waves_m = 2, waves_n = 2, stages = 2, backends = ["cuda", "rocm", "vulkan"]},
         {m = 16, n = 16, k = 16, waves_m = 1, waves_n = 1, backends = ["rocm", "vulkan"]},
+        // few rows of A: waves take turns along K, so that the whole device reads B
+        {m = 16, n = 32, k = 64, waves_n = 1, waves_k = 4, stages = 6, backends = ["cuda"]},
         // the portable tile
         {m = 64, n = 64, k = 16, thread_m = 4, thread_n = 4},
         {m = 128, n = 128, k = 16, thread_m = 8, thread_n = 8, backends = ["cuda", "rocm", "vulkan"]}

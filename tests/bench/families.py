@@ -107,10 +107,16 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--target", required=True)
     parser.add_argument("-o", dest="folder", type=Path, required=True)
+    parser.add_argument("--kernel", action="append", help="only this one; may be given again")
+    parser.add_argument(
+        "--peer", action="append", default=[], help="as lowering's compile takes it"
+    )
     parser.add_argument("--cache", type=Path)
     given = parser.parse_args(arguments)
-    options = BuildOptions(compile=CompileOptions(cache=given.cache))
+    options = BuildOptions(compile=CompileOptions(cache=given.cache), peers=tuple(given.peer))
     for name, contraction, members in kernels():
+        if given.kernel and name not in given.kernel:
+            continue
         declared = Declarations(dims=contraction.dims, members=members)
         source = KernelSource(name=name, contraction=contraction, declarations=declared)
         target = parse_target(given.target)
