@@ -89,5 +89,4 @@ def device_json(session: Session, asked: Asked) -> dict[str, Any]:
         "date": datetime.date.today().isoformat(),
         "executor": asked.executor,
         "caches": asked.cache,
-        "budget_ms": asked.budget_ms,
     }

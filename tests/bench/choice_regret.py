@@ -152,6 +152,7 @@ def row(
     return {
         "kernel": kernel,
         "shape": list(sizes),
+        "budget_ms": asked.budget_ms,
         "candidates": len(found),
         "chosen": chosen,
         "best": best,
@@ -178,6 +179,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     add_options(parser)
     parser.add_argument("--shape", default=SHAPES, metavar="MxNxK,…")
+    parser.add_argument("--note", default="", help="what to say of the measurement")
     parser.add_argument("--thorough-s", type=float, default=LONGEST_S, metavar="S")
     args = parser.parse_args(arguments)
     rows: list[dict[str, Any]] = []
@@ -193,6 +195,7 @@ def main(arguments: list[str]) -> int:
                 print(summary(rows[-1]), flush=True)
             data = {
                 **device_json(session, asked),
+                "note": args.note,
                 "open_ms": round(start.open_s * 1e3, 1),
                 "worker_start_ms": round(start.worker_s * 1e3, 1),
                 "rows": rows,
