@@ -26,14 +26,32 @@ def bytes_a_second(facts: DeviceFacts) -> float | None:
 
 
 def macs_a_second(facts: DeviceFacts, record: Record) -> float | None:
-    """Multiply-adds of the record's fastest operand group, from multiprocessors and clock."""
+    """Multiply-adds of the record's fastest operand group, from multiprocessors and clock.
+
+    The rate is that of the instruction set that the code was built for: a later part, which runs
+    the code too, may be faster.
+    """
     rates = [group.macs_per_clock for group in record.groups]
     if not rates or facts.multiprocessors is None or facts.clock_khz is None:
+        return None
+    if not _built_for(facts, record):
         return None
     known = [rate for rate in rates if rate is not None]
     if len(known) < len(rates):
         return None
     return max(known) * facts.multiprocessors * facts.clock_khz * 1e3
+
+
+def _built_for(facts: DeviceFacts, record: Record) -> bool:
+    """Whether the code is for the device's own instruction set, in whichever variant of it.
+
+    Variants differ by a letter at the end. Where either is not named there is nothing to compare.
+    """
+    built = record.identity.isa or record.identity.target.partition(":")[2]
+    if not built or not facts.isa:
+        return True
+    short, long = sorted((built, facts.isa), key=len)
+    return long == short or (long[:-1] == short and long[-1].isalpha())
 
 
 def known_ceilings(facts: DeviceFacts, record: Record) -> str:

@@ -72,6 +72,26 @@ def test_a_group_of_unknown_rate_leaves_the_matrix_rate_unknown() -> None:
     assert macs_a_second(FACTS, mixed) is None
 
 
+@pytest.mark.parametrize(
+    ("built", "own", "known"),
+    [
+        ("cuda:sm_90a", "sm_90a", True),
+        ("cuda:sm_90", "sm_90a", True),
+        ("cuda:sm_90a", "sm_90", True),
+        ("cuda:sm_89", "sm_90a", False),
+        ("cuda:sm_80", "sm_89", False),
+        ("rocm:gfx1100", "gfx1101", False),
+        ("vulkan", None, True),
+    ],
+)
+def test_the_rate_of_another_instruction_set_is_no_ceiling(
+    built: str, own: str | None, known: bool
+) -> None:
+    """A later part runs the code of an earlier one, and faster than that one could."""
+    record = replace(NATIVE, identity=replace(NATIVE.identity, target=built, isa=None))
+    assert (macs_a_second(replace(FACTS, isa=own), record) is not None) == known
+
+
 @pytest.mark.parametrize(("tflops", "possible"), [(759, True), (989, True), (1400, False)])
 def test_the_best_rate_that_was_measured_passes_and_one_above_the_peak_does_not(
     tflops: float, possible: bool
