@@ -16,7 +16,7 @@ from dialects.types import element_type
 
 from . import clusters, mbarrier, overlap, tensor_map
 from .global_operand import global_operand
-from .interface import STORAGE, KernelValues, bind_buffer, load_constants
+from .interface import STORAGE, KernelValues, bind_buffer, bind_operands, load_constants
 from .ptx_text import PtxText, Word
 from .raster import GROUP_ROWS, TileOrder
 from .tensor_map import ROW_BYTES, TensorMap
@@ -129,22 +129,12 @@ class WgmmaKernel(ABC):
         self.ir.asm(f"setmaxnreg.{how}.sync.aligned.u32 {mine};")
 
     def _bind(self, layout: str) -> dict[str, str]:
-        ir, operands = self.ir, self.contraction.operands
-        found = {
-            o.name: bind_buffer(
-                ir,
-                layout=layout,
-                binding=i,
-                type_name=o.type,
-                count=self.values.span(ir, o),
-                read_only=i < len(operands) - 1,
-            )
-            for i, o in enumerate(operands)
-        }
+        ir, c = self.ir, self.contraction
+        found = bind_operands(ir, c, self.values, layout)
         found["workspace"] = bind_buffer(
             ir,
             layout=layout,
-            binding=len(operands),
+            binding=len(c.operands),
             type_name="i8",
             count=WORKGROUP_BYTES,
             read_only=False,
