@@ -227,12 +227,16 @@ class Record:
 
 @dataclass(frozen=True, kw_only=True)
 class Peer:
-    """The same kernel compiled by the back end's own defaults, for comparison only."""
+    """The same kernel compiled by the back end's own defaults, for comparison only.
+
+    ``footprint`` is that of the most demanding kernel of its file, null where no code is read.
+    """
 
     name: str
     target: str
     vmfb: str
     sha256: str
+    footprint: Footprint | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

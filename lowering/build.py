@@ -174,7 +174,7 @@ def build_sources(
     reader = Reader(assembler=options.assembler, deadline_s=options.compile.deadline_s)
     with ThreadPoolExecutor(max_workers=options.compile.jobs) as pool:
         subjects = list(pool.map(lambda p: finish(p, artifacts.get(id(p)), reader, files), plans))
-    entries = peer_entries(peers, made[len(wanted) :], files, notes)
+    entries = peer_entries(peers, made[len(wanted) :], targets, reader, files, notes)
     groups = _groups(subjects, absent)
     judged = apply_gates(groups, options.gates, warn=options.warn)
     records = _in_order(subjects, groups, judged.records)

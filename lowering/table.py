@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
@@ -41,14 +42,17 @@ def members_table(manifest: Manifest) -> Table:
 
 
 def footprint_table(manifest: Manifest) -> Table:
-    """One row a record with code, and every field of its footprint."""
+    """One row a record with code, and every field of its footprint; then those of its peers."""
     columns = ("kernel", "member/body", "target", *(_HEADINGS.get(n, n) for n in FOOTPRINT))
     table = _table("footprint", columns)
     for kernel in manifest.kernels:
         for record in kernel.members:
             if record.files is not None:
-                figures = (_figure(getattr(record.footprint, n)) for n in FOOTPRINT)
+                figures = _figures(record.footprint)
                 table.add_row(kernel.kernel, record.name, record.identity.target, *figures)
+        for peer in kernel.peers:
+            if peer.footprint is not None:
+                table.add_row(kernel.kernel, peer.name, peer.target, *_figures(peer.footprint))
     return table
 
 
@@ -129,6 +133,10 @@ def gates_text(record: Record) -> str:
     """The gates that are not simply passed; ``ok`` when all are."""
     said = [f"{g.gate} {g.status}" for g in record.gates if g.status != "ok"]
     return ", ".join(said) or (f"{len(record.gates)} ok" if record.gates else "-")
+
+
+def _figures(used: Footprint) -> Iterator[str]:
+    return (_figure(getattr(used, name)) for name in FOOTPRINT)
 
 
 def _figure(value: Any) -> str:
