@@ -148,7 +148,9 @@ def _st(opcode: str, rest: str, words: list[str], guard: str | None) -> Statemen
             parts.append(integer.astype(np.int64)[:, None].view(np.uint8)[:, :each])
         data, address = np.concatenate(parts, 1), r[to][on] + add
         if shared:
-            wave.group.shared[wave.group.shared_place(address, data.shape[1])] = data
+            place = wave.group.shared_place(address, data.shape[1])
+            wave.group.store_shared(wave.index, place)
+            wave.group.shared[place] = data
         else:
             wave.group.write(address, data)
 
@@ -161,7 +163,8 @@ def _ldmatrix(opcode: str, rest: str, words: list[str], guard: str | None) -> St
 
     def do(wave: Wave, r: Env) -> None:
         group = wave.group
-        rows = group.shared[group.shared_place(r[source] + add, 16)].reshape(4, 8, 16)
+        place = group.shared_place(r[source] + add, 16)
+        rows = group.load_shared(wave.index, place).reshape(4, 8, 16)
         for eight in ((r[source] + add) // 16 % 8).reshape(4, 8):
             group.conflicts += len(set(eight)) != 8
         for matrix in range(4):

@@ -15,6 +15,7 @@ WAVE = 32
 LANES = np.arange(WAVE)
 SHARED_BASE = 1024
 SPACING = 1 << 40  # between the buffers' addresses
+NEVER, SEVERAL = -1, -2  # in place of an epoch or of a wave
 
 
 class Fault(AssertionError):
@@ -37,6 +38,35 @@ class Workgroup:
     shared: Array = field(default_factory=lambda: np.zeros(0, np.uint8))
     stores: Array = field(default_factory=lambda: np.zeros(0, np.int64))
     conflicts: int = 0
+    epoch: int = 0  # barriers so far
+
+    def allocate(self, count: int) -> None:
+        """Workgroup memory, not a number in every type, that nobody has written or read."""
+        self.shared = np.full(count, 0xFF, np.uint8)
+        self.written, self.read_at, self.writer, self.reader = (
+            np.full(count, NEVER, np.int64) for _ in range(4)
+        )
+        self.coming = np.zeros(count, np.int64)  # copies that nobody has waited for
+
+    def load_shared(self, wave: int, place: Array) -> Array:
+        """Bytes that have come, by this wave's own doing or before a barrier."""
+        require((self.written[place] != NEVER).all(), "reads shared memory that nobody wrote")
+        require(not self.coming[place].any(), "reads a copy that is on its way")
+        theirs = (self.writer[place] != wave) & (self.written[place] == self.epoch)
+        require(not theirs.any(), "reads what another wave writes, no barrier")
+        several = (self.reader[place] != wave) & (self.read_at[place] == self.epoch)
+        self.reader[place] = np.where(several, SEVERAL, wave)
+        self.read_at[place] = self.epoch
+        return self.shared[place]
+
+    def store_shared(self, wave: int, place: Array, *, coming: bool = False) -> None:
+        """Mark bytes that a wave writes, now or until it waits for the copy."""
+        require(not self.coming[place].any(), "writes where a copy is on its way to")
+        theirs = (self.writer[place] != wave) & (self.written[place] == self.epoch)
+        theirs |= (self.reader[place] != wave) & (self.read_at[place] == self.epoch)
+        require(not theirs.any(), "writes what another wave uses, no barrier")
+        self.written[place], self.writer[place] = self.epoch, wave
+        self.coming[place] = coming
 
     def locate(self, address: Array, width: int) -> tuple[int, Array]:
         """(buffer, offsets) of global addresses, all within one buffer."""
@@ -81,6 +111,7 @@ class Wave:
 
     def copy(self, place: Array, data: Array) -> None:
         """One asynchronous copy."""
+        self.group.store_shared(self.index, place, coming=True)
         if self.group.eager:
             self.group.shared[place] = data
         self.open.append((place, data))
@@ -95,6 +126,8 @@ class Wave:
         while len(self.groups) > pending:
             for place, data in self.groups.pop(0):
                 self.group.shared[place] = data
+                self.group.coming[place] = 0
+                self.group.written[place] = self.group.epoch
 
 
 def wrapped(value: Array, bits: int) -> Array:

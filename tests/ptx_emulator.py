@@ -1,8 +1,9 @@
 """Runs an emitted CUDA kernel's text wave by wave on the host: IR, inline PTX, workgroup memory.
 
 Lanes of a wave are one array, so a branch on a lane's own value cannot be said at all. Copies land
-when they are issued or only when they are waited for, waves go in either order between barriers: a
-race shows as another result. Global memory is checked for bounds and alignment, stores are counted,
+when they are issued or only when they are waited for, waves go in either order between barriers.
+Workgroup memory remembers who wrote and read it since when: a race, a copy that is not waited for
+and bytes that nobody wrote are refused. Global memory is checked for bounds and alignment, stores are counted,
 matrix loads must meet no bank twice. Fragments follow the PTX ISA, section 9.7.14.
 """
 
@@ -123,6 +124,7 @@ def execute(group: Workgroup, ops: Ops, threads: int, *, reverse: bool) -> None:
         require(all(ended) or not any(ended), "waves do not meet the same barriers")
         if all(ended):
             return
+        group.epoch += 1
 
 
 def _wrap(value: Array, type_: str) -> Array:
@@ -210,7 +212,7 @@ def _step(line: str) -> Step:
 def _allocate(name: str, count: int) -> Step:
     def step(wave: Wave) -> None:
         if not len(wave.group.shared):
-            wave.group.shared = np.full(count, 0xFF, np.uint8)  # not a number, in every type
+            wave.group.allocate(count)
         wave.env[name] = np.full(WAVE, SHARED_BASE)
 
     return step
