@@ -39,6 +39,7 @@ class Workgroup:
     stores: Array = field(default_factory=lambda: np.zeros(0, np.int64))
     conflicts: int = 0
     epoch: int = 0  # barriers so far
+    coming: Array = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def allocate(self, count: int) -> None:
         """Workgroup memory, not a number in every type, that nobody has written or read."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from emulated_ir import Program, Step
 from emulated_launch import Case, emulated
-from emulated_memory import EmulatorError
+from emulated_memory import EmulatorError, Memory
 from emulated_mutants import Mutant
 from kernel_emulator import Values
 
@@ -69,13 +69,19 @@ def _stand_in(case: Case, mutant: Mutant, _: object) -> bool:
 
 
 def _least_units(case: Case, load: Step) -> int:
-    """Units of a buffer in the smallest launch that comes to the load: with a K inside the loop."""
+    """Units that its buffer has at least; a load inside the loop over K is met with a K alone."""
     c, sizes = case.contraction, least_sizes(case)
-    if load not in case.program.block.steps:
-        sizes[c.dims.index(c.k)] = (case.needs.alignment or {}).get(c.k, 1)
-    run = emulated(case, sizes)
-    memory = run.values[load.reads[0]]
-    return getattr(memory, "cells", 0)
+    found = []
+    for k in (0, (case.needs.alignment or {}).get(c.k, 1)):
+        sizes[c.dims.index(c.k)] = k
+        run = emulated(case, sizes)
+        memory = run.values[load.reads[0]]
+        assert isinstance(memory, Memory)
+        (binding,) = (
+            s.attributes["binding"] for s in case.program.steps() if s.writes == load.reads[:1]
+        )
+        found.append(-(-run.launch.spans[binding] // memory.cell))
+    return min(found) if load in case.program.block.steps else found[-1]
 
 
 def _same_unit(case: Case, mutant: Mutant, sizes: Sequence[Sequence[int]]) -> bool:
@@ -157,6 +163,31 @@ def _short_of_the_last(case: Case, mutant: Mutant, sizes: Sequence[Sequence[int]
     return unit > 1 and _never_multiple(case, other.reads[0], 1, unit, sizes)
 
 
+def _of_zero(case: Case, mutant: Mutant, sizes: Sequence[Sequence[int]]) -> bool:
+    """Something of the lane's number alone, such as a wave's row where all waves share one."""
+    if mutant.change not in ("as arith.subi", "as arith.addi"):
+        return False
+    number, wanted, made = mutant.step.reads[1], {mutant.step.reads[1]}, set[int]()
+    seen: list[bool] = []
+    for step in reversed(list(case.program.steps())):
+        made.update(step.writes)
+        if wanted & set(step.writes):
+            wanted.update(step.reads)
+            if step.name.startswith(("hal.", "scf.")) or step.name == "memref.load":
+                return False
+    if wanted - made:  # a loop's
+        return False
+
+    def see(step: Step, values: Values) -> None:
+        if number in step.writes:
+            value = values[number]
+            assert isinstance(value, np.ndarray)
+            seen.append(bool(value.any()))
+
+    emulated(case, sizes[0], watch=see)
+    return bool(seen) and not any(seen)
+
+
 def _or_equal(mutant: Mutant) -> bool:
     return mutant.step.name == "arith.cmpi" and mutant.change == "by predicate 7"
 
@@ -222,6 +253,7 @@ _REASONS: dict[str, Callable[[Case, Mutant, Sequence[Sequence[int]]], bool]] = {
     "there is nothing to round up": _divides,
     "rounded up to one unit either way": _rounded_up,
     "the two are never equal": _never_equal,
+    "the second is 0 in every lane": _of_zero,
     "one unit more of what the result has not, within the operand": _short_of_the_last,
     "only a sum of nothing differs, which reads nothing": _no_sum,
     "no workgroup memory is used since the barrier before": _idle,

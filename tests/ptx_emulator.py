@@ -3,8 +3,8 @@
 Lanes of a wave are one array, so a branch on a lane's own value cannot be said at all. Copies land
 when they are issued or only when they are waited for, waves go in either order between barriers.
 Workgroup memory remembers who wrote and read it since when: a race, a copy that is not waited for
-and bytes that nobody wrote are refused. Global memory is checked for bounds and alignment, stores are counted,
-matrix loads must meet no bank twice. Fragments follow the PTX ISA, section 9.7.14.
+and bytes that nobody wrote are refused. Global memory is checked for bounds and alignment, stores
+are counted, matrix loads must meet no bank twice. Fragments follow the PTX ISA, section 9.7.14.
 """
 
 from __future__ import annotations
@@ -123,6 +123,7 @@ def execute(group: Workgroup, ops: Ops, threads: int, *, reverse: bool) -> None:
         ended = [next(thread, "end") == "end" for thread in order]
         require(all(ended) or not any(ended), "waves do not meet the same barriers")
         if all(ended):
+            require(not group.coming.any(), "ends with copies on their way")
             return
         group.epoch += 1
 

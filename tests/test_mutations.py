@@ -95,7 +95,8 @@ class Launches:
         for depth in (k, tile.k + k):
             yield from ((self.sizes(s, tile.n, depth), self.slack) for s in _upto(tile.m, m))
             yield from ((self.sizes(tile.m, s, depth), self.slack) for s in _upto(tile.n, n))
-        yield from ((self.sizes(1, 1, s), self.slack) for s in _upto(2 * tile.k, k))
+        for slack in (0, self.slack):
+            yield from ((self.sizes(1, 1, s), slack) for s in _upto(2 * tile.k, k))
 
 
 def _upto(last: int, unit: int) -> range:
