@@ -7,7 +7,6 @@ next and for sizes that were not tried.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from math import gcd
 
 import numpy as np
@@ -17,6 +16,14 @@ from emulated_launch import Case, emulated
 from emulated_memory import EmulatorError, Memory
 from emulated_mutants import Mutant
 from kernel_emulator import Values
+from program_properties import (
+    Trace,
+    constant_name,
+    least_sizes,
+    least_values,
+    multiples,
+    readers,
+)
 
 
 def reason(case: Case, mutant: Mutant, sizes: Sequence[Sequence[int]]) -> str | None:
@@ -36,12 +43,6 @@ def alignment(case: Case) -> int:
     return gcd(*(case.needs.alignment or {"": 1}).values())
 
 
-def least_sizes(case: Case) -> list[int]:
-    """The smallest launch: sizes of the result of at least 1, a sum of nothing."""
-    c, needs = case.contraction, case.needs.alignment or {}
-    return [0 if d == c.k else needs.get(d, 1) for d in c.dims]
-
-
 def _unread(case: Case, mutant: Mutant, _: object) -> bool:
     read = {number for step in case.program.steps() for number in step.reads}
     return bool(mutant.step.writes) and not read & set(mutant.step.writes)
@@ -52,7 +53,7 @@ def _never_less(case: Case, mutant: Mutant, _: object) -> bool:
     if mutant.step.name != "arith.maxui" or mutant.operand != 1 or not mutant.constant:
         return False
     other = mutant.step.reads[0]
-    return _least(case)[other] >= max(mutant.value, mutant.old)
+    return least_values(case)[other] >= max(mutant.value, mutant.old)
 
 
 def _stand_in(case: Case, mutant: Mutant, _: object) -> bool:
@@ -60,10 +61,10 @@ def _stand_in(case: Case, mutant: Mutant, _: object) -> bool:
     step = mutant.step
     if step.name != "arith.select" or mutant.operand != 2 or not mutant.constant:
         return False
-    (load,) = _readers(case.program, step.writes[0])
+    (load,) = readers(case.program, step.writes[0])
     if load.name != "memref.load" or load.reads[1:] != step.writes:
         return False
-    (chosen,) = _readers(case.program, load.writes[0])
+    (chosen,) = readers(case.program, load.writes[0])
     dropped = chosen.name == "arith.select" and chosen.reads[:2] == (step.reads[0], *load.writes)
     return dropped and mutant.value < _least_units(case, load)
 
@@ -93,7 +94,7 @@ def _same_unit(case: Case, mutant: Mutant, sizes: Sequence[Sequence[int]]) -> bo
     if unit == 1 or not mutant.constant:
         return False
     for shape in sizes:
-        before, after = _Trace(), _Trace()
+        before, after = Trace(), Trace()
         values = emulated(case, shape, watch=before.see).values
         emulated(case, shape, program=mutant.program, watch=after.see)
         if not before.within(after, unit, _copying(case.program, mutant.step, values)):
@@ -116,8 +117,8 @@ def _copying(program: Program, step: Step, values: Values) -> np.ndarray:
 def _divides(case: Case, mutant: Mutant, _: object) -> bool:
     if mutant.step.name != "arith.ceildivui" or mutant.constant:
         return False
-    multiples = _multiples(case)
-    total, by = (multiples[number] for number in mutant.step.reads)
+    known = multiples(case)
+    total, by = (known[number] for number in mutant.step.reads)
     return by > 0 and total % by == 0
 
 
@@ -125,10 +126,10 @@ def _rounded_up(case: Case, mutant: Mutant, _: object) -> bool:
     """At least so much of a multiple of the unit, then whole units of it."""
     if mutant.step.name != "arith.maxui" or mutant.operand != 1 or not mutant.constant:
         return False
-    (after,) = _readers(case.program, mutant.step.writes[0])
-    multiples = _multiples(case)
-    unit = multiples.get(after.reads[-1], 1)
-    whole = after.name == "arith.ceildivui" and multiples[mutant.step.reads[0]] % unit == 0
+    (after,) = readers(case.program, mutant.step.writes[0])
+    known = multiples(case)
+    unit = known.get(after.reads[-1], 1)
+    whole = after.name == "arith.ceildivui" and known[mutant.step.reads[0]] % unit == 0
     return whole and all(1 <= value <= unit for value in (mutant.old, mutant.value))
 
 
@@ -136,7 +137,7 @@ def _never_equal(case: Case, mutant: Mutant, sizes: Sequence[Sequence[int]]) -> 
     """The size is a multiple of what the index never is."""
     if not _or_equal(mutant):
         return False
-    unit = _multiples(case)[mutant.step.reads[1]]
+    unit = multiples(case)[mutant.step.reads[1]]
     return unit > 1 and _never_multiple(case, mutant.step.reads[0], 0, unit, sizes)
 
 
@@ -145,21 +146,21 @@ def _short_of_the_last(case: Case, mutant: Mutant, sizes: Sequence[Sequence[int]
 
     It goes to rows or columns that the result has not.
     """
-    if not _or_equal(mutant) or _name(case, mutant.step.reads[1]) == case.contraction.k:
+    if not _or_equal(mutant) or constant_name(case, mutant.step.reads[1]) == case.contraction.k:
         return False
     made = {number: step for step in case.program.steps() for number in step.writes}
-    readers = _readers(case.program, mutant.step.writes[0])
-    both = next((s for s in readers if s.name == "arith.andi"), None)
+    uses = readers(case.program, mutant.step.writes[0])
+    both = next((s for s in uses if s.name == "arith.andi"), None)
     if both is None:
         return False
     (other,) = (made[n] for n in both.reads if n not in mutant.step.writes)
-    if other.name != "arith.cmpi" or _name(case, other.reads[1]) != case.contraction.k:
+    if other.name != "arith.cmpi" or constant_name(case, other.reads[1]) != case.contraction.k:
         return False
-    outer = [s for s in _readers(case.program, other.reads[0]) if s.name == "arith.muli"]
+    outer = [s for s in readers(case.program, other.reads[0]) if s.name == "arith.muli"]
     strides = (name for o in case.contraction.operands for name in o.strides)
-    if not {_name(case, s.reads[1]) for s in outer} & set(strides):
+    if not {constant_name(case, s.reads[1]) for s in outer} & set(strides):
         return False
-    unit = _multiples(case)[other.reads[1]]
+    unit = multiples(case)[other.reads[1]]
     return unit > 1 and _never_multiple(case, other.reads[0], 1, unit, sizes)
 
 
@@ -218,24 +219,13 @@ def _no_sum(case: Case, mutant: Mutant, _: object) -> bool:
     if (
         guard is None
         or guard.name != "arith.cmpi"
-        or _name(case, guard.reads[1]) != case.contraction.k
+        or constant_name(case, guard.reads[1]) != case.contraction.k
     ):
         return False
     if made[guard.reads[0]].attributes.get("value") != 0 or "predicate 9" in mutant.change:
         return False
     run = emulated(case, least_sizes(case), program=mutant.program)
     return all(memory.read.max() < 0 for memory in run.shared)
-
-
-def _name(case: Case, number: int) -> str | None:
-    """The launch constant that a value is, or None."""
-    made = {number: step for step in case.program.steps() for number in step.writes}
-    step = made.get(number)
-    while step and step.name == "arith.index_castui":
-        step = made.get(step.reads[0])
-    if step is None or step.name != "hal.interface.constant.load":
-        return None
-    return case.launch.constants[step.attributes["ordinal"]]
 
 
 def _idle(case: Case, mutant: Mutant, sizes: Sequence[Sequence[int]]) -> bool:
@@ -258,68 +248,3 @@ _REASONS: dict[str, Callable[[Case, Mutant, Sequence[Sequence[int]]], bool]] = {
     "only a sum of nothing differs, which reads nothing": _no_sum,
     "no workgroup memory is used since the barrier before": _idle,
 }
-
-
-def _readers(program: Program, number: int) -> list[Step]:
-    return [step for step in program.steps() if number in step.reads]
-
-
-def _least(case: Case) -> dict[int, int]:
-    """The least value of each integer in the smallest launch."""
-    values = emulated(case, least_sizes(case)).values
-    return {
-        number: int(value.min())
-        for number, value in values.items()
-        if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.size
-    }
-
-
-def _multiples(case: Case) -> dict[int, int]:
-    """What each index is a multiple of in every launch; 0 is a multiple of all."""
-    needs, least = case.needs.alignment or {}, _least(case)
-    known: dict[int, int] = {}
-    for step in case.program.block.steps:
-        of = [known.get(number, 1) for number in step.reads]
-        match step.name:
-            case "arith.constant" if step.types == ("index",):
-                made = step.attributes["value"]
-            case "hal.interface.constant.load":
-                made = needs.get(case.launch.constants[step.attributes["ordinal"]], 1)
-            case "arith.index_castui":
-                made = of[0]
-            case "arith.addi" | "arith.subi":
-                made = gcd(*of)
-            case "arith.muli":
-                made = of[0] * of[1]
-            case "arith.maxui" if least.get(step.reads[0], 0) >= of[1]:
-                made = of[0]
-            case _:
-                made = 1
-        known.update(dict.fromkeys(step.writes, made))
-    return known
-
-
-@dataclass
-class _Trace:
-    """Every index that a program computes, in order, without its constants."""
-
-    found: list[tuple[str, np.ndarray]] = field(default_factory=list)
-
-    def see(self, step: Step, values: Values) -> None:
-        """Remember one step's result."""
-        if step.types == ("index",) and step.name != "arith.constant":
-            value = values[step.writes[0]]
-            assert isinstance(value, np.ndarray)
-            self.found.append((step.name, value.astype(np.int64)))
-
-    def within(self, other: _Trace, unit: int, lanes: np.ndarray) -> bool:
-        """Whether the lanes' values are these, or less than a unit above a multiple of it."""
-        if [name for name, _ in self.found] != [name for name, _ in other.found]:
-            return False
-        for (_, value), (_, changed) in zip(self.found, other.found, strict=True):
-            differs = (value != changed) & lanes
-            more = np.broadcast_to(changed - value, differs.shape)[differs]
-            mine = np.broadcast_to(value, differs.shape)[differs]
-            if np.any(mine % unit) or np.any(more < 0) or np.any(more >= unit):
-                return False
-        return True

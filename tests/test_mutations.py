@@ -19,15 +19,17 @@ from emulated_ir import Program
 from emulated_launch import Case, case_of, check, transposed
 from emulated_memory import EmulatorError
 from emulated_mutants import Mutant, constant_mutants, operator_mutants
-from equivalent_mutants import least_sizes, reason
+from equivalent_mutants import reason
 from facts_files import FOLDER
 from lowering.builder import dense
+from program_properties import least_sizes
 
 Launch = tuple[tuple[int, ...], int]  # sizes in the kernel's order, and elements between rows
 TILE = Tile(m=32, n=32, k=16, waves_m=2, waves_n=1)
 SMALL = Tile(m=16, n=16, k=8, thread_m=2, thread_n=2)
 LISTED = str(FOLDER / "vulkan-h200.json")
 SAMPLED = 12
+DOUBTED = 8  # one in so many
 BIAS = Operand(name="bias", type="f32", dims=("N",))
 RELU = (EpilogueStep(op="add", operand="bias"), EpilogueStep(op="max", constant=0.0))
 MUTANTS = {
@@ -116,12 +118,17 @@ def noticed(case: Case, mutant: Mutant, launches: Iterable[Launch]) -> bool:
 def judged(
     case: Case, launches: Launches, mutants: Sequence[Mutant]
 ) -> tuple[Counter[str], list[str], list[str]]:
-    """How many are the same kernel by reason; those with no reason; and those wrongly excused."""
+    """How many are the same kernel by reason; those with no reason; and those wrongly excused.
+
+    A reason is asked for of some of those that are noticed too: there must be none.
+    """
     same: Counter[str] = Counter()
     missed, excused = [], []
-    for mutant in mutants:
-        why = reason(case, mutant, launches.looked_at)
+    for number, mutant in enumerate(mutants):
         found = noticed(case, mutant, chain(launches.first(), launches.edges()))
+        if found and number % DOUBTED:
+            continue
+        why = reason(case, mutant, launches.looked_at)
         if why is None and not found:
             missed.append(mutant.text)
         elif why is not None and found:
