@@ -165,28 +165,37 @@ def _short_of_the_last(case: Case, mutant: Mutant, sizes: Sequence[Sequence[int]
 
 
 def _of_zero(case: Case, mutant: Mutant, sizes: Sequence[Sequence[int]]) -> bool:
-    """Something of the lane's number alone, such as a wave's row where all waves share one."""
-    if mutant.change not in ("as arith.subi", "as arith.addi"):
+    """A wave's row where all waves share one; the steps of a swizzle and what they step over."""
+    first, second = (*mutant.step.reads, 0, 0)[:2]
+    swapped = (mutant.step.name, mutant.change)
+    alone = {
+        ("arith.addi", "as arith.subi"): (second,),
+        ("arith.subi", "as arith.addi"): (second,),
+        ("arith.xori", "as arith.addi"): (first, second),
+    }.get(swapped)
+    if alone is None or not _of_the_lane(case, alone):
         return False
-    number, wanted, made = mutant.step.reads[1], {mutant.step.reads[1]}, set[int]()
-    seen: list[bool] = []
+    common: list[int] = []
+
+    def see(step: Step, values: Values) -> None:
+        if set(alone) & set(step.writes) and set(alone) <= set(values):
+            found = [v for v in map(values.__getitem__, alone) if isinstance(v, np.ndarray)]
+            common.append(int(np.bitwise_and.reduce(np.broadcast_arrays(*found)).max()))
+
+    emulated(case, sizes[0], watch=see)
+    return bool(common) and not any(common)
+
+
+def _of_the_lane(case: Case, numbers: Sequence[int]) -> bool:
+    """Whether values follow from the lane's number alone: no size, no loop, no memory."""
+    wanted, made = set(numbers), set[int]()
     for step in reversed(list(case.program.steps())):
         made.update(step.writes)
         if wanted & set(step.writes):
             wanted.update(step.reads)
             if step.name.startswith(("hal.", "scf.")) or step.name == "memref.load":
                 return False
-    if wanted - made:  # a loop's
-        return False
-
-    def see(step: Step, values: Values) -> None:
-        if number in step.writes:
-            value = values[number]
-            assert isinstance(value, np.ndarray)
-            seen.append(bool(value.any()))
-
-    emulated(case, sizes[0], watch=see)
-    return bool(seen) and not any(seen)
+    return wanted <= made
 
 
 def _or_equal(mutant: Mutant) -> bool:
@@ -243,7 +252,7 @@ _REASONS: dict[str, Callable[[Case, Mutant, Sequence[Sequence[int]]], bool]] = {
     "there is nothing to round up": _divides,
     "rounded up to one unit either way": _rounded_up,
     "the two are never equal": _never_equal,
-    "the second is 0 in every lane": _of_zero,
+    "no bit is set in both, or in the second, of any lane": _of_zero,
     "one unit more of what the result has not, within the operand": _short_of_the_last,
     "only a sum of nothing differs, which reads nothing": _no_sum,
     "no workgroup memory is used since the barrier before": _idle,
