@@ -183,9 +183,9 @@ SAMPLED = 5
 
 @pytest.fixture(scope="module")
 def changed_cases() -> list[Case]:
-    """Two lengths of K, within the tile and not; edges in either pass of a copy."""
+    """K of part of a tile, of several, of part of a stage; edges in either pass of a copy."""
     tile = replace(SMALL, m=64, n=64, waves_m=2, stages=3)
-    shapes = ((70, 80, 16), (70, 80, 112), (100, 112, 112))
+    shapes = ((70, 80, 16), (70, 80, 112), (70, 80, 48), (100, 112, 48))
     return [Case(product("i8", "i32"), tile, "mma_sync", sizes(*shape)) for shape in shapes]
 
 
