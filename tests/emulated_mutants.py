@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import nan
 from typing import Any
 
 from emulated_ir import Block, Program, Step, changed, constant_uses, shaped, with_step
@@ -124,7 +125,8 @@ def _attribute_changes(step: Step) -> Iterator[tuple[str, list[Step]]]:
         for predicate in _PREDICATES[held["predicate"]]:
             yield f"by predicate {predicate}", [_having(step, predicate=predicate)]
     if step.name == "arith.constant" and step.types != ("index",) and held["value"] == 0:
-        yield f"{held['value']} -> {NO_ZERO}", [_having(step, value=NO_ZERO)]
+        value = nan if isinstance(held["value"], float) else NO_ZERO
+        yield f"{held['value']} -> {value}", [_having(step, value=value)]
     if step.name == "hal.interface.workgroup.id":
         for axis in {0, 1, 2} - {held["dimension"]}:
             yield f"of axis {axis}", [_having(step, dimension=axis)]

@@ -7,7 +7,7 @@ next and for sizes that were not tried.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import gcd
+from math import gcd, lcm
 
 import numpy as np
 
@@ -22,7 +22,9 @@ from program_properties import (
     least_sizes,
     least_values,
     multiples,
+    reached,
     readers,
+    units,
 )
 
 
@@ -38,9 +40,20 @@ def reason(case: Case, mutant: Mutant, sizes: Sequence[Sequence[int]]) -> str | 
     return next((text for text, property_ in _REASONS.items() if holds(property_)), None)
 
 
-def alignment(case: Case) -> int:
-    """What the aligned sizes and strides of a kernel are multiples of."""
-    return gcd(*(case.needs.alignment or {"": 1}).values())
+def copied_unit(case: Case, step: Step) -> int:
+    """Elements that are copied at a time of what a step's results lead to; 1 where it is bytes."""
+    c, needs = case.contraction, case.needs.alignment or {}
+    blocks = {i for i, o in enumerate(c.operands) if o.source is not None}
+    memories = {
+        s.writes[0]
+        for s in case.program.steps()
+        if s.name == "hal.interface.binding.subspan" and s.attributes["binding"] in blocks
+    }
+    if any(memories & set(each.reads) for each in reached(case.program, step)):
+        return 1
+    dense = [o for o in c.operands if o.source is None]
+    names = {name for o in dense for name in (*o.dims, *o.strides)}
+    return gcd(*(need for name, need in needs.items() if name in names)) or 1
 
 
 def _unread(case: Case, mutant: Mutant, _: object) -> bool:
@@ -61,8 +74,8 @@ def _stand_in(case: Case, mutant: Mutant, _: object) -> bool:
     step = mutant.step
     if step.name != "arith.select" or mutant.operand != 2 or not mutant.constant:
         return False
-    (load,) = readers(case.program, step.writes[0])
-    if load.name != "memref.load" or load.reads[1:] != step.writes:
+    load, *more = readers(case.program, step.writes[0])
+    if more or load.name != "memref.load" or load.reads[1:] != step.writes:
         return False
     (chosen,) = readers(case.program, load.writes[0])
     dropped = chosen.name == "arith.select" and chosen.reads[:2] == (step.reads[0], *load.writes)
@@ -73,7 +86,7 @@ def _least_units(case: Case, load: Step) -> int:
     """Units that its buffer has at least; a load inside the loop over K is met with a K alone."""
     c, sizes = case.contraction, least_sizes(case)
     found = []
-    for k in (0, (case.needs.alignment or {}).get(c.k, 1)):
+    for k in (0, units(case).get(c.k, 1)):
         sizes[c.dims.index(c.k)] = k
         run = emulated(case, sizes)
         memory = run.values[load.reads[0]]
@@ -85,12 +98,109 @@ def _least_units(case: Case, load: Step) -> int:
     return min(found) if load in case.program.block.steps else found[-1]
 
 
+def _scaled_to_zero(case: Case, mutant: Mutant, sizes: Sequence[Sequence[int]]) -> bool:
+    """The address of a block whose scale the same condition makes 0, no further than before."""
+    step = mutant.step
+    if step.name != "arith.select" or mutant.operand != 2 or not mutant.constant:
+        return False
+    loads = _multiplied_by_zero(case.program, step)
+    if not loads:
+        return False
+    for shape in sizes:
+        before, after = (
+            _furthest(case, program, shape, loads, step.reads[0])
+            for program in (case.program, mutant.program)
+        )
+        if after > before:
+            return False
+    return True
+
+
+def _multiplied_by_zero(program: Program, address: Step) -> list[Step]:
+    """The loads that an address leads to, if integers times a scale of 0 are all that is left."""
+    made = {number: step for step in program.steps() for number in step.writes}
+    zeros = {n for n, s in made.items() if s.attributes.get("value") == 0}
+    tainted, scales, loads = set(address.writes), set[int](), []
+    for step in program.steps():
+        if not tainted & set(step.reads):
+            continue
+        if step.name == "arith.select" and step.reads[0] == address.reads[0]:
+            if step.reads[2] not in zeros:
+                return []
+            scales.update(step.writes)
+            continue
+        if step.name == "arith.mulf" and scales & set(step.reads):
+            (other,) = set(step.reads) - scales
+            if made[other].name != "arith.sitofp":
+                return []
+            continue
+        if not step.writes or step.bodies:
+            return []
+        if step.name == "memref.load":
+            loads.append(step)
+        tainted.update(step.writes)
+    return loads if scales else []
+
+
+def _furthest(
+    case: Case, program: Program, shape: Sequence[int], loads: Sequence[Step], inside: int
+) -> int:
+    """The last cell that is read where a condition does not hold."""
+    last = [-1]
+
+    def see(step: Step, values: Values) -> None:
+        if any(step is load for load in loads):
+            index, condition = values[step.reads[1]], values[inside]
+            assert isinstance(index, np.ndarray)
+            assert isinstance(condition, np.ndarray)
+            index, condition = np.broadcast_arrays(index, condition)
+            last.append(int(index[~condition].max(initial=0)))
+
+    emulated(case, shape, program=program, watch=see)
+    return max(last)
+
+
+def _same_word(case: Case, mutant: Mutant, _: object) -> bool:
+    """A place within a word that is divided by the word's size: of all that it can be."""
+    if mutant.step.name != "arith.addi" or mutant.operand != 1 or not mutant.constant:
+        return False
+    uses = readers(case.program, mutant.step.writes[0])
+    known = multiples(case)
+    if any(s.name != "arith.divui" or s.reads[0] not in mutant.step.writes for s in uses):
+        return False
+    unit = known[mutant.step.reads[0]]
+    sizes = [known[s.reads[1]] for s in uses]  # constants are multiples of themselves
+    if not unit or not all(_is_constant(case, s.reads[1]) for s in uses):
+        return False
+    return all(
+        (at + mutant.old) // size == (at + mutant.value) // size
+        for size in sizes
+        for at in range(0, lcm(unit, size), unit)
+    )
+
+
+def _is_constant(case: Case, number: int) -> bool:
+    return any(s.name == "arith.constant" and number in s.writes for s in case.program.steps())
+
+
+def _same_of_all_lanes(case: Case, mutant: Mutant, sizes: Sequence[Sequence[int]]) -> bool:
+    """It follows from the lane's number alone, and no lane's differs."""
+    step = mutant.step
+    if not step.writes or not mutant.constant or not _of_the_lane(case, step.writes):
+        return False
+    before, after = (
+        emulated(case, sizes[0], program=p).values[step.writes[0]]
+        for p in (case.program, mutant.program)
+    )
+    return isinstance(before, np.ndarray) and np.array_equal(before, np.asarray(after))
+
+
 def _same_unit(case: Case, mutant: Mutant, sizes: Sequence[Sequence[int]]) -> bool:
     """Wherever a value differs it is an aligned one and less than a unit more: cut off later.
 
     Lanes that have nothing to copy may differ by more: their guard is the copy's own.
     """
-    unit = alignment(case)
+    unit = copied_unit(case, mutant.step)
     if unit == 1 or not mutant.constant:
         return False
     for shape in sizes:
@@ -105,13 +215,17 @@ def _same_unit(case: Case, mutant: Mutant, sizes: Sequence[Sequence[int]]) -> bo
 def _copying(program: Program, step: Step, values: Values) -> np.ndarray:
     """Lanes that store what comes of a step's result."""
     made, guards = set(step.writes), []
-    for each in program.steps():
+    later = iter(program.steps())
+    for each in later:  # past what the step itself is in
+        if each is step:
+            break
+    for each in later:
         if each.name == "scf.if" and any(made & set(s.reads) for s in each.bodies[0].steps):
             guards.append(values.get(each.reads[0]))
         elif made & set(each.reads):
             made.update(each.writes)
     found = [g for g in guards if isinstance(g, np.ndarray)]
-    return np.logical_or.reduce(found) if found else np.ones(1, bool)
+    return np.logical_or.reduce(np.broadcast_arrays(*found)) if found else np.ones(1, bool)
 
 
 def _divides(case: Case, mutant: Mutant, _: object) -> bool:
@@ -123,14 +237,14 @@ def _divides(case: Case, mutant: Mutant, _: object) -> bool:
 
 
 def _rounded_up(case: Case, mutant: Mutant, _: object) -> bool:
-    """At least so much of a multiple of the unit, then whole units of it."""
+    """At least so much, no more than a unit, then whole units of it."""
     if mutant.step.name != "arith.maxui" or mutant.operand != 1 or not mutant.constant:
         return False
-    (after,) = readers(case.program, mutant.step.writes[0])
-    known = multiples(case)
-    unit = known.get(after.reads[-1], 1)
-    whole = after.name == "arith.ceildivui" and known[mutant.step.reads[0]] % unit == 0
-    return whole and all(1 <= value <= unit for value in (mutant.old, mutant.value))
+    after, *more = readers(case.program, mutant.step.writes[0])
+    if more or after.name != "arith.ceildivui" or not _is_constant(case, after.reads[1]):
+        return False
+    unit = multiples(case)[after.reads[1]]  # a constant is its own
+    return all(1 <= value <= unit for value in (mutant.old, mutant.value))
 
 
 def _never_equal(case: Case, mutant: Mutant, sizes: Sequence[Sequence[int]]) -> bool:
@@ -233,6 +347,8 @@ def _no_sum(case: Case, mutant: Mutant, _: object) -> bool:
         return False
     if made[guard.reads[0]].attributes.get("value") != 0 or "predicate 9" in mutant.change:
         return False
+    if mutant.constant and mutant.value >= units(case).get(case.contraction.k, 1):
+        return False
     run = emulated(case, least_sizes(case), program=mutant.program)
     return all(memory.read.max() < 0 for memory in run.shared)
 
@@ -248,6 +364,9 @@ _REASONS: dict[str, Callable[[Case, Mutant, Sequence[Sequence[int]]], bool]] = {
     "nothing reads it": _unread,
     "the other operand is never less": _never_less,
     "what is read there is dropped": _stand_in,
+    "what is read there is scaled to zero": _scaled_to_zero,
+    "the same word of all that it can be in": _same_word,
+    "the same for every lane": _same_of_all_lanes,
     "within one unit of copying, to which it is rounded": _same_unit,
     "there is nothing to round up": _divides,
     "rounded up to one unit either way": _rounded_up,

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import gcd
+from math import gcd, lcm
 
 import numpy as np
 
+from dialects.block_formats import block_format
 from emulated_ir import Program, Step
 from emulated_launch import Case, emulated
 from kernel_emulator import Values
 
 
+def units(case: Case) -> dict[str, int]:
+    """What sizes and strides are multiples of: what the body needs, and whole blocks of K."""
+    c = case.contraction
+    found = dict(case.needs.alignment or {})
+    for operand in (c.a, c.b):
+        if operand.source is not None:
+            found[c.k] = lcm(found.get(c.k, 1), block_format(operand.source).elements)
+    return found
+
+
 def least_sizes(case: Case) -> list[int]:
     """The smallest launch: sizes of the result of at least 1, a sum of nothing."""
-    c, needs = case.contraction, case.needs.alignment or {}
+    c, needs = case.contraction, units(case)
     return [0 if d == c.k else needs.get(d, 1) for d in c.dims]
 
 
@@ -33,6 +44,16 @@ def readers(program: Program, number: int) -> list[Step]:
     return [step for step in program.steps() if number in step.reads]
 
 
+def reached(program: Program, step: Step) -> list[Step]:
+    """The steps that read what follows from a step's results, in order."""
+    made, found = set(step.writes), []
+    for each in program.steps():
+        if made & set(each.reads):
+            made.update(each.writes)
+            found.append(each)
+    return found
+
+
 def least_values(case: Case) -> dict[int, int]:
     """The least value of each integer in the smallest launch."""
     values = emulated(case, least_sizes(case)).values
@@ -45,9 +66,9 @@ def least_values(case: Case) -> dict[int, int]:
 
 def multiples(case: Case) -> dict[int, int]:
     """What each index is a multiple of in every launch; 0 is a multiple of all."""
-    needs, least = case.needs.alignment or {}, least_values(case)
+    needs, least = units(case), least_values(case)
     known: dict[int, int] = {}
-    for step in case.program.block.steps:
+    for step in case.program.steps():
         of = [known.get(number, 1) for number in step.reads]
         match step.name:
             case "arith.constant" if step.types == ("index",):
@@ -56,12 +77,17 @@ def multiples(case: Case) -> dict[int, int]:
                 made = needs.get(case.launch.constants[step.attributes["ordinal"]], 1)
             case "arith.index_castui":
                 made = of[0]
-            case "arith.addi" | "arith.subi":
+            case "arith.addi" | "arith.subi" | "arith.remui":
                 made = gcd(*of)
+            case "arith.select":
+                made = gcd(*of[1:])
             case "arith.muli":
                 made = of[0] * of[1]
             case "arith.maxui" if least.get(step.reads[0], 0) >= of[1]:
                 made = of[0]
+            case "scf.for":
+                known[step.bodies[0].arguments[0]] = gcd(of[0], of[2])
+                made = 1
             case _:
                 made = 1
         known.update(dict.fromkeys(step.writes, made))

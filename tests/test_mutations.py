@@ -22,7 +22,7 @@ from emulated_mutants import Mutant, constant_mutants, operator_mutants
 from equivalent_mutants import reason
 from facts_files import FOLDER
 from lowering.builder import dense
-from program_properties import least_sizes
+from program_properties import least_sizes, units
 
 Launch = tuple[tuple[int, ...], int]  # sizes in the kernel's order, and elements between rows
 TILE = Tile(m=32, n=32, k=16, waves_m=2, waves_n=1)
@@ -30,6 +30,7 @@ SMALL = Tile(m=16, n=16, k=8, thread_m=2, thread_n=2)
 LISTED = str(FOLDER / "vulkan-h200.json")
 SAMPLED = 12
 DOUBTED = 8  # one in so many
+Q8 = dense("f16", transposed_b=True, source_b="q8_0")
 BIAS = Operand(name="bias", type="f32", dims=("N",))
 RELU = (EpilogueStep(op="add", operand="bias"), EpilogueStep(op="max", constant=0.0))
 MUTANTS = {
@@ -47,6 +48,8 @@ MUTANTS = {
     ),
     "mfma-narrow": ("mfma_narrow", "rocm:gfx942", dense("i8", "i32"), replace(TILE, k=32)),
     "coop": ("coop_matrix", LISTED, dense("f16"), TILE),
+    "wmma-blocks": ("wmma", "rocm:gfx1100", Q8, replace(TILE, k=64)),
+    "mfma-narrow-blocks": ("mfma_narrow", "rocm:gfx942", Q8, replace(TILE, k=64)),
     "software": ("software", "rocm:gfx1100", dense("f32"), SMALL),
     "software-swizzled": (
         *("software", "rocm:gfx1100", dense("f16", batch=True, accumulate=True)),
@@ -60,11 +63,11 @@ class Launches:
     """Sizes that tell a kernel from a wrong one, as a body's alignment allows."""
 
     def __init__(self, case: Case, tile: Tile) -> None:
-        needs = case.needs.alignment or {}
+        needs = units(case)
         self.case, self.tile = case, tile
         *_, m, n, k = case.contraction.dims
         self.units = [needs.get(d, 1) for d in (m, n, k)]
-        self.slack = max(needs.values(), default=3)
+        self.slack = max((case.needs.alignment or {}).values(), default=3)
 
     def sizes(self, m: int, n: int, k: int, batch: int = 1) -> tuple[int, ...]:
         """Rounded up to what the body takes."""
@@ -99,6 +102,9 @@ class Launches:
             yield from ((self.sizes(tile.m, s, depth), self.slack) for s in _upto(tile.n, n))
         for slack in (0, self.slack):
             yield from ((self.sizes(1, 1, s), slack) for s in _upto(2 * tile.k, k))
+        if self.case.contraction.b.source is not None:
+            # a block's number divided by one less than its elements, in each pass of a copy
+            yield self.sizes(tile.m, tile.n, k * (k + 2)), self.slack
 
 
 def _upto(last: int, unit: int) -> range:
