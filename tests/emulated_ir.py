@@ -7,7 +7,7 @@ its own kernel plays no part.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -149,20 +149,25 @@ def changed(program: Program, use: ConstantUse, value: int) -> Program:
         step, reads=tuple(number if i == use.operand else r for i, r in enumerate(step.reads))
     )
     constant = Step("arith.constant", (), (number,), ("index",), (), {"value": value})
-    block = _replaced(program.block, step, other)
+    block = _replaced(program.block, step, [other])
     return Program(Block(block.arguments, (constant, *block.steps)), program.count + 1)
+
+
+def with_step(program: Program, old: Step, new: Sequence[Step]) -> Program:
+    """The program with other steps in the place of one."""
+    return Program(_replaced(program.block, old, new), program.count)
 
 
 def without(program: Program, step: Step) -> Program:
     """The program without a step that has no results."""
-    return Program(_replaced(program.block, step, None), program.count)
+    return with_step(program, step, [])
 
 
-def _replaced(block: Block, old: Step, new: Step | None) -> Block:
+def _replaced(block: Block, old: Step, new: Sequence[Step]) -> Block:
     steps: list[Step] = []
     for step in block.steps:
         if step is old:
-            steps += [new] if new else []
+            steps += new
         elif step.bodies:
             bodies = tuple(_replaced(b, old, new) for b in step.bodies)
             steps.append(replace(step, bodies=bodies))

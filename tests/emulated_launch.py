@@ -16,7 +16,7 @@ from dialects.member import Tile
 from dialects.operands import Contraction, Operand, operand_span
 from dialects.types import element_type
 from emulated_ir import Program, read_program
-from kernel_emulator import Emulator, EmulatorError, Launch
+from kernel_emulator import Emulator, EmulatorError, Launch, Watch
 from kernel_sources import tile_body
 from lowering.target import Target, module_attributes, parse_target
 from lowering.tiles.staging import WORD
@@ -89,22 +89,36 @@ def check(
 ) -> int:
     """Run one launch and compare every byte of the result's buffer; how many products it took.
 
-    ``sizes`` are in the kernel's order. ``slack`` elements lie between rows, poisoned; the buffers
-    end with the last element. ``program`` runs in place of the case's own; ``given`` are operands
-    as they are stored, in place of small integers.
+    ``sizes`` are in the kernel's order. ``slack`` elements lie between the rows of the first
+    operand, twice as many between those of the second, and so on, poisoned, so that no two strides
+    are the same; the buffers end with the last element. ``program`` runs in place of the case's
+    own; ``given`` are operands as they are stored, in place of small integers.
 
     Raises:
         EmulatorError: a wrong result, or anything that the emulator refuses.
     """
+    return emulated(case, sizes, slack=slack, program=program, given=given).products
+
+
+def emulated(
+    case: Case,
+    sizes: Sequence[int],
+    *,
+    slack: int = 0,
+    program: Program | None = None,
+    given: Mapping[str, np.ndarray] | None = None,
+    watch: Watch | None = None,
+) -> Emulator:
+    """What :func:`check` does, and the emulator after it."""
     contraction = case.contraction
     named = dict(zip(contraction.dims, sizes, strict=True))
     rng = np.random.default_rng(sum(sizes) + slack)
     arrays, strides = {}, {}
-    buffers, spans = [], []
-    for operand in contraction.operands:
+    buffers, spans, shape, layout = [], [], [], []
+    for number, operand in enumerate(contraction.operands, 1):
         elements = [named[d] for d in operand.dims]
         shape = stored_sizes(elements, operand.source)
-        layout = _strides(shape, slack)
+        layout = _strides(shape, number * slack)
         strides |= dict(zip(operand.strides, layout, strict=True))
         window, buffer = _window(operand, shape, layout)
         if operand is not contraction.c or contraction.accumulate:
@@ -113,11 +127,23 @@ def check(
         arrays[operand.name] = window.copy()
         buffers.append(buffer)
         spans.append(operand_span(shape, layout) * window.itemsize)
-    values = {**named, **strides}
+    run = Emulator(
+        program or case.program, _launch(case, {**named, **strides}, buffers, spans), watch
+    )
+    expected = evaluate(contraction, decoded(contraction, arrays))
+    _compare(contraction.c, buffers[-1], shape, layout, expected)
+    if run.buffers[-1].stores.max(initial=0) > 1:
+        raise EmulatorError("an element of the result is stored twice")
+    return run
+
+
+def _launch(
+    case: Case, values: dict[str, int], buffers: Sequence[np.ndarray], spans: Sequence[int]
+) -> Launch:
     assert case.takes(values), f"not aligned: {values}"
     assert case.launch.grid is not None
     assert case.launch.block is not None
-    launch = Launch(
+    return Launch(
         grid=[Expression(g).evaluate(values) for g in case.launch.grid],
         threads=prod(case.launch.block),
         wave=case.wave,
@@ -125,13 +151,6 @@ def check(
         buffers=buffers,
         spans=spans,
     )
-    run = Emulator(program or case.program, launch)
-    expected = evaluate(contraction, decoded(contraction, arrays))
-    _compare(case, buffers[-1], [named[d] for d in contraction.c.dims], slack, expected)
-    once = run.buffers[-1].stores
-    if once.max(initial=0) > 1:
-        raise EmulatorError("an element of the result is stored twice")
-    return run.products
 
 
 def _integers(operand: Operand, sizes: Sequence[int], rng: np.random.Generator) -> np.ndarray:
@@ -166,9 +185,13 @@ def _window(
 
 
 def _compare(
-    case: Case, buffer: np.ndarray, shape: Sequence[int], slack: int, expected: np.ndarray
+    result: Operand,
+    buffer: np.ndarray,
+    shape: Sequence[int],
+    strides: Sequence[int],
+    expected: np.ndarray,
 ) -> None:
-    window, wanted = _window(case.contraction.c, shape, _strides(shape, slack))
+    window, wanted = _window(result, shape, strides)
     window[...] = expected.astype(window.dtype)
     if not np.array_equal(buffer, wanted):
         found = np.flatnonzero(buffer != wanted)

@@ -26,10 +26,12 @@ class Memory:
         self.cells = size // cell
         self.content = content[:, : self.cells * cell].reshape(groups, self.cells, cell)
         self.stores = np.zeros((groups, self.cells), np.int64)
+        self.used = -1  # the last epoch with a load or a store
         if shared:
             self.writer, self.written, self.reader, self.read = (
                 np.full((groups, self.cells), -1, np.int64) for _ in range(4)
             )
+            self.unread = np.zeros((groups, self.cells), bool)
 
     def _at(
         self, group: np.ndarray, index: np.ndarray, count: int, alignment: int
@@ -54,7 +56,7 @@ class Memory:
         alignment: int = 1,
     ) -> np.ndarray:
         """The bytes of ``count`` cells for each lane."""
-        at = self._at(group, index, count, alignment)
+        at, self.used = self._at(group, index, count, alignment), epoch
         if self.shared:
             who = np.broadcast_to(lane[:, None], at[1].shape)
             if np.any(self.written[at] < 0):
@@ -66,6 +68,7 @@ class Memory:
             self.reader[at], self.read[at] = mark, epoch
             met = self.reader[at] != mark  # lanes that read one cell in this very access
             self.reader[at[0][met], at[1][met]] = SEVERAL
+            self.unread[at] = False
         return self.content[at].reshape(len(index), count * self.cell)
 
     def store(
@@ -82,7 +85,7 @@ class Memory:
         if self.read_only:
             raise EmulatorError(f"{self.name}: is only read")
         count = values.shape[1] // self.cell
-        at = self._at(group, index, count, alignment)
+        at, self.used = self._at(group, index, count, alignment), epoch
         who = np.broadcast_to(lane[:, None], at[1].shape)
         before = self.stores[at]
         np.add.at(self.stores, at, 1)
@@ -93,5 +96,7 @@ class Memory:
             met |= (self.read[at] == epoch) & (self.reader[at] != who)
             if np.any(met):
                 raise EmulatorError(f"{self.name}: writes what another lane uses, no barrier")
-            self.written[at], self.writer[at] = epoch, who
+            if np.any(self.unread[at] & self.content[at].any(axis=-1)):
+                raise EmulatorError(f"{self.name}: writes over what nobody read")
+            self.written[at], self.writer[at], self.unread[at] = epoch, who, True
         self.content[at] = values.reshape(len(index), count, self.cell)

@@ -73,6 +73,14 @@ def _ignore(*_: Any) -> Statement:
     return lambda wave, registers: None
 
 
+def _sync(*_: Any) -> Statement:
+    return lambda wave, registers: wave.sync()
+
+
+def _arrive(*_: Any) -> Statement:
+    return lambda wave, registers: wave.arrive()
+
+
 def _setp(opcode: str, rest: str, words: list[str], guard: str | None) -> Statement:
     parts = opcode.split(".")
     compare = {
@@ -154,7 +162,8 @@ def _cp_async(opcode: str, rest: str, words: list[str], guard: str | None) -> St
         if inside.any():
             data[inside] = wave.group.read(r[source][inside] + source_add, width)
         if on.any():
-            wave.copy(wave.group.shared_place(r[to][on] + to_add, width), data[on])
+            place = wave.group.shared_place(r[to][on] + to_add, width)
+            wave.copy(place, data[on], LANES[on])
 
     return do
 
@@ -188,7 +197,7 @@ def _ld_shared(opcode: str, rest: str, words: list[str], guard: str | None) -> S
     names = words[: _vector(opcode)]
 
     def do(wave: Wave, r: Env) -> None:
-        raw = wave.group.read_shared(r[source] + add, 4 * len(names)).copy()
+        raw = wave.group.read_shared(wave, r[source] + add, 4 * len(names)).copy()
         for i, name in enumerate(names):
             r[name] = raw.view(dtype)[:, i].astype(wide)
 
@@ -219,7 +228,9 @@ def _st(opcode: str, rest: str, words: list[str], guard: str | None) -> Statemen
             parts.append(integer.astype(np.int64)[:, None].view(np.uint8)[:, :each])
         data, address = np.concatenate(parts, 1), r[to][on] + add
         if shared:
-            wave.group.shared[wave.group.shared_place(address, data.shape[1])] = data
+            place = wave.group.shared_place(address, data.shape[1])
+            wave.group.store_shared(wave, place, LANES[on])
+            wave.group.shared[place] = data
         else:
             wave.group.write(address, data)
 
@@ -232,7 +243,8 @@ def _ldmatrix(opcode: str, rest: str, words: list[str], guard: str | None) -> St
 
     def do(wave: Wave, r: Env) -> None:
         group = wave.group
-        rows = group.shared[group.shared_place(r[source] + add, 16)].reshape(4, 8, 16)
+        place = group.shared_place(r[source] + add, 16)
+        rows = group.load_shared(wave, place, LANES).reshape(4, 8, 16)
         for eight in ((r[source] + add) // 16 % 8).reshape(4, 8):
             group.conflicts += len(set(eight)) != 8
         for matrix in range(4):
@@ -353,8 +365,8 @@ _PTX: tuple[tuple[str, Callable[..., Statement]], ...] = (
     ("ld.global.", _ld_global),
     ("ld.shared", _ld_shared),
     ("mapa.", _mapa),
-    ("barrier.cluster.", _ignore),
-    ("bar.warp.sync", _ignore),
+    ("barrier.cluster.arrive.release", _arrive),
+    ("bar.warp.sync", _sync),
     ("st.", _st),
     ("ldmatrix.", _ldmatrix),
     ("prmt.", _prmt),

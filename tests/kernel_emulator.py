@@ -20,6 +20,7 @@ from emulated_memory import EmulatorError, Memory
 from matrix_lanes import lanes_of
 
 Values = dict[int, "np.ndarray | Memory | None"]
+Watch = Callable[[Step, Values], None]
 
 DTYPES: dict[str, np.dtype] = {
     "index": np.dtype(np.uint64),
@@ -75,6 +76,7 @@ _BINARY: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "arith.shli": lambda a, b: _shifted(np.left_shift, a, b),
     "arith.shrsi": lambda a, b: _shifted(np.right_shift, a, b),
     "arith.shrui": lambda a, b: _shifted(_through_unsigned(np.right_shift), a, b),
+    "arith.xori": np.bitwise_xor,
     "arith.maximumf": np.maximum,
     "arith.minimumf": np.minimum,
     "arith.maxsi": np.maximum,
@@ -89,6 +91,8 @@ _COMPARE: dict[int, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     0: np.equal,
     1: np.not_equal,
     6: lambda a, b: _unsigned(a) < _unsigned(b),
+    7: lambda a, b: _unsigned(a) <= _unsigned(b),
+    9: lambda a, b: _unsigned(a) >= _unsigned(b),
 }
 _CONVERT = {"index_cast", "extf", "truncf", "extsi", "trunci", "sitofp", "fptosi"}
 _CONVERT_UNSIGNED = {"index_castui", "extui", "uitofp"}
@@ -112,8 +116,9 @@ class Launch:
 class Emulator:
     """One launch of one program."""
 
-    def __init__(self, program: Program, launch: Launch) -> None:
-        self.launch = launch
+    def __init__(self, program: Program, launch: Launch, watch: Watch | None = None) -> None:
+        """``watch`` is called after each step with all values so far."""
+        self.launch, self.watch = launch, watch
         groups = prod(launch.grid)
         self.count = groups * launch.threads
         self.group = np.repeat(np.arange(groups), launch.threads)
@@ -121,6 +126,8 @@ class Emulator:
         self.everyone = np.ones(self.count, bool)
         self.values: Values = {}
         self.buffers: list[Memory] = []
+        self.shared: list[Memory] = []
+        self.needed: set[int] = set()  # barriers before which workgroup memory was used, by id
         self.epoch = 0
         self.products = 0
         self._run(program.block, self.everyone)
@@ -131,6 +138,8 @@ class Emulator:
             if handler is None:
                 raise EmulatorError(f"no emulation of {step.name}")
             handler(self, step, mask)
+            if self.watch:
+                self.watch(step, self.values)
 
     def array(self, number: int) -> np.ndarray:
         """A value that is not memory."""
@@ -227,7 +236,9 @@ def _alloc(run: Emulator, step: Step, _: np.ndarray) -> None:
     sizes, element = shaped(step.types[0])
     cell = _cell(element)
     content = np.full((prod(run.launch.grid), prod(sizes) * cell), 0xFF, np.uint8)
-    run.values[step.writes[0]] = Memory("workgroup memory", content, cell, shared=True)
+    memory = Memory("workgroup memory", content, cell, shared=True)
+    run.shared.append(memory)
+    run.values[step.writes[0]] = memory
 
 
 def _subspan(run: Emulator, step: Step, _: np.ndarray) -> None:
@@ -239,6 +250,8 @@ def _subspan(run: Emulator, step: Step, _: np.ndarray) -> None:
     content = run.launch.buffers[binding][offset:].reshape(1, -1)
     read_only = step.attributes.get("descriptor_flags", 0) == 1
     cell = _cell(element)
+    if step.attributes["alignment"] > cell:
+        raise EmulatorError(f"binding {binding}: nobody promised more than {cell} B of alignment")
     if count != -(-run.launch.spans[binding] // cell):
         raise EmulatorError(f"binding {binding}: {count} cells of {cell} B are not what is bound")
     memory = Memory(f"binding {binding}", content, cell, shared=False, read_only=read_only)
@@ -319,6 +332,8 @@ def _if(run: Emulator, step: Step, mask: np.ndarray) -> None:
 
 def _barrier(run: Emulator, step: Step, mask: np.ndarray) -> None:
     run.met(step, mask)
+    if any(memory.used == run.epoch for memory in run.shared):
+        run.needed.add(id(step))
     run.epoch += 1
 
 
@@ -334,7 +349,10 @@ def _workgroup(run: Emulator, step: Step, _: np.ndarray) -> None:
 
 
 def _launch_constant(run: Emulator, step: Step, _: np.ndarray) -> None:
-    value = run.launch.constants[step.attributes["ordinal"]]
+    ordinal = step.attributes["ordinal"]
+    if ordinal >= len(run.launch.constants):
+        raise EmulatorError(f"constant {ordinal} of {len(run.launch.constants)}")
+    value = run.launch.constants[ordinal]
     run.values[step.writes[0]] = np.full(1, value, np.int32)
 
 

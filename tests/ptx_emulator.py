@@ -1,9 +1,10 @@
 """Runs an emitted CUDA kernel's text wave by wave on the host: IR, inline PTX, workgroup memory.
 
 Lanes of a wave are one array, so a branch on a lane's own value cannot be said at all. Copies land
-when they are issued or only when they are waited for, waves go in either order between barriers: a
-race shows as another result. Global memory is checked for bounds and alignment, stores are counted,
-matrix loads must meet no bank twice. Fragments follow the PTX ISA, section 9.7.14.
+when they are issued or only when they are waited for, waves go in either order between barriers.
+Workgroup memory remembers who wrote and read it since when: a race, a copy that is not waited for
+and bytes that nobody wrote are refused. Global memory is checked for bounds and alignment, stores
+are counted, matrix loads must meet no bank twice. Fragments follow the PTX ISA, section 9.7.14.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ _FLOATS: dict[str, Any] = {
     "f32": np.float32,
     "f64": np.float64,
 }
+_BARRIERS = _GROUP, _CLUSTER = "gpu.barrier", "barrier.cluster.wait"
 _NOTHING = re.compile(r"[\s{}]*(\w+:)?[\s{}]*")  # a brace, a label
 _BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "index": 64}
 
@@ -86,8 +88,10 @@ def _block(lines: list[str]) -> tuple[Ops, list[str]]:
             ops.append(line.partition(" : ")[0])
         elif line in ("gpu.barrier", "return"):
             ops.append(line)
-        elif "barrier.cluster.arrive.release; barrier.cluster.wait" in line:
-            ops.append("gpu.barrier")
+        elif "barrier.cluster.wait" in line:
+            if "barrier.cluster.arrive.release" in line:
+                ops.append(Wave.arrive)
+            ops.append(_CLUSTER)
         else:
             ops.append(_step(line))
     return ops, []
@@ -97,8 +101,8 @@ def _names(text: str) -> list[str]:
     return re.findall(r"%[\w#]+", text)
 
 
-def run(wave: Wave, ops: Ops) -> Generator[None, None, None]:
-    """Execute; yields at every barrier."""
+def run(wave: Wave, ops: Ops) -> Generator[str, None, None]:
+    """Execute; yields every barrier."""
     for op in ops:
         if isinstance(op, Loop):
             count = wave.env[op.count]
@@ -110,8 +114,10 @@ def run(wave: Wave, ops: Ops) -> Generator[None, None, None]:
                 yield from run(wave, op.body)
                 values = [wave.env[n] for n in op.yielded]
             wave.env.update({f"{op.result}#{i}": v for i, v in enumerate(values)})
-        elif op == "gpu.barrier":
-            yield
+        elif op in _BARRIERS:
+            require(op == _GROUP or wave.arrived, "waits at a barrier where it has not arrived")
+            yield str(op)
+            wave.arrived = wave.arrived and op == _GROUP
         elif callable(op):
             op(wave)
 
@@ -124,10 +130,15 @@ def execute(groups: Sequence[Workgroup], ops: Ops, threads: int, *, reverse: boo
     threads_left = [run(w, ops) for w in waves]
     order = list(reversed(threads_left)) if reverse else threads_left
     while order:
-        ended = [next(thread, "end") == "end" for thread in order]
-        require(all(ended) or not any(ended), "waves do not meet the same barriers")
-        if all(ended):
+        at = {next(thread, "end") for thread in order}
+        require(len(at) == 1, "waves do not meet the same barriers")
+        if at == {"end"}:
+            for group in groups:
+                require(not group.coming.any(), "ends with copies on their way")
+                require(not group.afar.any(), "ends while another workgroup reads its memory")
             return
+        for group in groups:
+            group.meet(cluster=at == {_CLUSTER})
 
 
 def _wrap(value: Array, type_: str) -> Array:
@@ -217,7 +228,7 @@ def _step(line: str) -> Step:
 def _allocate(name: str, count: int) -> Step:
     def step(wave: Wave) -> None:
         if not len(wave.group.shared):
-            wave.group.shared = np.full(count, 0xFF, np.uint8)  # not a number, in every type
+            wave.group.allocate(count)
         wave.env[name] = np.full(WAVE, SHARED_BASE)
 
     return step

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from iree.compiler.tools.binaries import find_tool
 
 from dialects.errors import FormatError
-from dialects.manifest import Record
 from dialects.member import Tile
+from facts_files import FOLDER, fixture_facts
 from kernel_sources import built, code_of, records, source
 from lowering.artifacts.amd_code import census, decode
 from lowering.artifacts.elf import read_hsaco
@@ -190,24 +190,50 @@ def test_damaged_code_objects_are_refused(both: Build) -> None:
             read_hsaco(content, where="code")
 
 
-def family(sample: str, target: str, cache: Path) -> tuple[Record, ...]:
-    """The default members of a sample."""
-    return records(built((SAMPLES / sample).read_text(), target, cache))
+QUICK = {("02_matmul_f16.mlir", "gfx1100"), ("04_batch_matmul.mlir", "gfx942")}
+FAMILIES = [
+    pytest.param(sample, isa, marks=() if (sample, isa) in QUICK else pytest.mark.full)
+    for sample in sorted(p.name for p in SAMPLES.glob("0*.mlir"))
+    for isa in ("gfx1100", "gfx1151", "gfx1201", "gfx942")
+]
 
 
-@pytest.mark.parametrize(
-    ("sample", "target"),
-    [("02_matmul_f16.mlir", "rocm:gfx1100"), ("04_batch_matmul.mlir", "rocm:gfx942")],
-)
-def test_no_member_of_a_sample_spills(sample: str, target: str, compile_cache: Path) -> None:
+@pytest.mark.parametrize(("sample", "isa"), FAMILIES)
+def test_no_member_of_a_sample_spills(sample: str, isa: str, compile_cache: Path) -> None:
     """Nor takes more of the register file than a workgroup of its size may."""
-    made = family(sample, target, compile_cache)
-    assert any(r.tier == "native" for r in made)
+    result = built((SAMPLES / sample).read_text(), f"rocm:{isa}", compile_cache)
+    made = [r for kernel in result.manifest.kernels for r in kernel.members if r.files]
+    assert made
+    if (sample, isa) in QUICK:
+        assert any(r.tier == "native" for r in made)
     for record in made:
         used = record.footprint
         assert used.spill_bytes == 0, record.name
         assert used.registers is not None
-        assert used.registers <= (512 if "gfx9" in target else 256), record.name
+        assert used.registers <= (512 if "gfx9" in isa else 256), record.name
+
+
+def test_what_is_resident_follows_from_the_facts(compile_cache: Path) -> None:
+    """Registers, then lanes of a gfx1151 divided by what the code's own notes say."""
+    facts = fixture_facts("rocm-gfx1151")
+    path = str(FOLDER / "rocm-gfx1151.json")
+    large = Tile(m=128, n=128, k=32, waves_m=2, waves_n=4)
+    result = built(source(dense("f16"), large, LANES), path, compile_cache)
+    assert facts.registers_per_multiprocessor is not None
+    assert facts.threads_per_multiprocessor is not None
+    limiters = set()
+    for record in records(result):
+        notes = read_hsaco(code_of(result, record), where="code")
+        assert notes.threads is not None
+        rooms = {
+            "registers": facts.registers_per_multiprocessor // (notes.registers * notes.threads),
+            "threads": facts.threads_per_multiprocessor // notes.threads,
+        }
+        used = record.footprint
+        assert used.occupancy_limiter is not None
+        assert used.resident_groups == rooms[used.occupancy_limiter] == min(rooms.values())
+        limiters.add(used.occupancy_limiter)
+    assert limiters == {"registers", "threads"}
 
 
 def test_the_back_end_is_told_the_block(both: Build) -> None:

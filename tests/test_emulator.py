@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from dialects.member import Tile
-from emulated_ir import Program, Step, changed, constant_uses, without
-from emulated_launch import Case, case_of, check
+from emulated_ir import Program, Step, changed, constant_uses, with_step, without
+from emulated_launch import Case, case_of, check, emulated
 from emulated_memory import EmulatorError, Memory
 from kernel_emulator import Emulator, Launch
 from lowering.builder import dense
@@ -67,6 +67,10 @@ def test_what_lanes_wrote_is_read_after_a_barrier() -> None:
             "another lane uses",
         ),
         (lambda m: put(m, 3, 3), "two lanes store one cell"),
+        (
+            lambda m: (put(m, 0, 1), put(m, 0, 1, epoch=1)),
+            "writes over what nobody read",
+        ),
         (lambda m: put(m, 7, 8), r"cell 8 \(\+1\) of 8"),
         (lambda m: put(m, 0, 2**64 - 1), "cell 18446744073709551615"),
         (lambda m: m.store(GROUP, at(0, 1), np.ones((2, 4), np.uint8), LANES, 0), "one cell"),
@@ -80,6 +84,39 @@ def test_what_lanes_wrote_is_read_after_a_barrier() -> None:
 def test_faults_of_memory(fault: Callable[[Memory], object], message: str) -> None:
     with pytest.raises(EmulatorError, match=message):
         fault(memory())
+
+
+def test_zeros_that_nobody_read_may_be_written_over() -> None:
+    """What stands for the outside of an operand in a tile after the last."""
+    place = memory()
+    place.store(GROUP, at(0, 1), np.zeros((2, 2), np.uint8), LANES, 0)
+    put(place, 0, 1, epoch=1)
+
+
+def test_an_alignment_that_nobody_promised(case: Case) -> None:
+    """A caller's buffer is aligned to its element, or to the unit that the body asks for."""
+    (bound, *_) = (s for s in case.program.steps() if s.name == "hal.interface.binding.subspan")
+    more = replace(bound, attributes={**bound.attributes, "alignment": 32})
+    with pytest.raises(EmulatorError, match="nobody promised more than 16 B"):
+        check(case, SIZES, program=with_step(case.program, bound, [more]))
+
+
+def test_a_launch_constant_that_is_not_there(case: Case) -> None:
+    loads = [s for s in case.program.steps() if s.name == "hal.interface.constant.load"]
+    other = replace(loads[0], attributes={**loads[0].attributes, "ordinal": len(loads)})
+    with pytest.raises(EmulatorError, match=f"constant {len(loads)} of {len(loads)}"):
+        check(case, SIZES, program=with_step(case.program, loads[0], [other]))
+
+
+def test_a_barrier_that_separates_nothing_is_known(case: Case) -> None:
+    """All of this kernel's are needed; one put right before another is not."""
+    assert {id(s) for s in case.program.steps() if s.name == "gpu.barrier"} == emulated(
+        case, SIZES
+    ).needed
+    first = next(s for s in case.program.steps() if s.name == "gpu.barrier")
+    again = replace(first)
+    doubled = with_step(case.program, first, [first, again])
+    assert id(again) not in emulated(case, SIZES, program=doubled).needed
 
 
 def test_a_right_kernel_passes(case: Case) -> None:

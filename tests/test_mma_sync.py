@@ -10,6 +10,7 @@ import pytest
 
 from dialects.member import Tile
 from dialects.operands import EpilogueStep, Operand
+from emulated_wave import Fault
 from lowering.builder import dense
 from mma_cases import SMALL, Case, product, sizes
 
@@ -171,25 +172,51 @@ MUTATIONS = (
     (r"arith\.remui", "arith.divui"),
     (r"setp\.gt\.s32", "setp.eq.s32"),
     (r"wait_group 1", "wait_group 2"),
+    (r"wait_group 0", "wait_group 1"),
+    (r"cp\.async\.commit_group", "cp.async.wait_group 9"),
     (r"gpu\.barrier", ""),
     (r"0x6420", "0x7531"),
 )
+SAMPLED = 5
 
 
-@pytest.mark.parametrize(("old", "new"), MUTATIONS)
-def test_one_changed_op_is_noticed(old: str, new: str) -> None:
-    """A sample of the places of each op, at two lengths of K, within the tile."""
+@pytest.fixture(scope="module")
+def changed_cases() -> list[Case]:
+    """K of part of a tile, of several, of part of a stage; edges in either pass of a copy."""
     tile = replace(SMALL, m=64, n=64, waves_m=2, stages=3)
-    cases = [Case(product("i8", "i32"), tile, "mma_sync", sizes(70, 80, k)) for k in (16, 112)]
-    text = cases[0].text
-    assert cases[1].text == text
+    shapes = ((70, 80, 16), (70, 80, 112), (70, 80, 48), (100, 112, 48))
+    return [Case(product("i8", "i32"), tile, "mma_sync", sizes(*shape)) for shape in shapes]
+
+
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.full)])
+@pytest.mark.parametrize(("old", "new"), MUTATIONS)
+def test_one_changed_op_is_noticed(
+    old: str, new: str, every: bool, changed_cases: list[Case]
+) -> None:
+    """A sample of the places of each op, or all of them."""
+    text = changed_cases[0].text
+    assert {c.text for c in changed_cases} == {text}
     start = text.index("gpu.thread_id")
     places = [m.span() for m in re.finditer(old, text) if m.start() > start]
-    chosen = places[:: max(1, len(places) // 5)]
+    chosen = places if every else places[:: max(1, len(places) // SAMPLED)]
     assert chosen
-    unnoticed = [p for p in chosen if not any(_notices(c, text, p, new) for c in cases)]
+    unnoticed = [p for p in chosen if not any(_notices(c, text, p, new) for c in changed_cases)]
     lines = [text[text.rfind("\n", 0, b) : text.find("\n", b)].strip() for b, _ in unnoticed]
     assert lines == []
+
+
+def test_what_is_on_its_way_is_said(changed_cases: list[Case]) -> None:
+    """Without a barrier or a wait by name, not by the chance of another result."""
+    case = changed_cases[1]
+    for old, new, fault in (
+        ("gpu.barrier", "", "reads what another lane writes, no sync of the wave"),
+        ("wait_group 1", "wait_group 2", "a copy that is on its way"),
+        ("wait_group 0", "wait_group 1", "ends with copies on their way"),
+    ):
+        at = case.text.rindex(old)
+        text = case.text[:at] + new + case.text[at + len(old) :]
+        with pytest.raises(Fault, match=fault):
+            case.run("\n".join(line for line in text.splitlines() if line.strip()))
 
 
 def _notices(case: Case, text: str, place: tuple[int, int], new: str) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from packs import SAMPLES, Packs
-from problems import DEVICES, answer, call, candidates, integers, sizes_of
+from problems import DEVICES, answer, call, candidates, candidates_at, integers, sizes_of
 from runtime import DeviceArray, Session
 
 EDGES = (1, 2, 15, 37, 130, 514)
@@ -19,6 +19,7 @@ FEW = (
     *((1, 1, 1), (2, 2, 2), (37, 15, 7), (15, 37, 130), (129, 65, 33), (130, 514, 500)),
     *((1, 514, 2), (514, 1, 15), (97, 89, 101), *ZEROS),
 )
+WHOLE = ((16, 16, 16), (48, 80, 48), (144, 528, 32), (1, 16, 144))  # what wide copies take
 POISON = np.float32(np.nan)
 
 
@@ -44,9 +45,10 @@ def shapes(session: Session) -> Sequence[tuple[int, int, int]]:
 
 def check(session: Session, kernel: str, m: int, n: int, k: int, batch: int = 2) -> None:
     """Exact equality for every candidate, on an output full of NaN."""
-    operands = integers(session, kernel, sizes_of(session, kernel, m, n, k, batch))
+    sizes = sizes_of(session, kernel, m, n, k, batch)
+    operands = integers(session, kernel, sizes)
     expected = answer(kernel, operands)
-    for name in candidates(session, kernel):
+    for name in candidates_at(session, kernel, sizes):
         session.override(kernel, name)
         out = np.full(expected.shape, POISON)
         assert call(session, kernel, *operands, out=out) is out
@@ -56,6 +58,15 @@ def check(session: Session, kernel: str, m: int, n: int, k: int, batch: int = 2)
 def test_sizes_that_divide_nothing(session: Session, kernel: str) -> None:
     """Edges of every tile, alone and in every combination."""
     for m, n, k in shapes(session):
+        check(session, kernel, m, n, k)
+
+
+def test_sizes_of_whole_copies(session: Session, kernel: str) -> None:
+    """Candidates that copy several elements at a time run too: none is left out for its needs."""
+    for m, n, k in WHOLE:
+        sizes = sizes_of(session, kernel, m, n, k)
+        refusals = [v.refusal for v in session.explain(kernel, *sizes).verdicts]
+        assert "alignment" not in {r.rule for r in refusals if r}
         check(session, kernel, m, n, k)
 
 

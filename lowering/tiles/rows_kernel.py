@@ -136,7 +136,7 @@ class RowsKernel:
         initial = [*zeros, (source_a, "i64"), (source_b, "i64")]
         initial += [(ir.word(w), "i32") for w in (k_left, start, fill)]
         result = ir.loop_w(0, ir.ceildiv_w(self.k, depth), 1, initial, turn)
-        ir.asm("cp.async.wait_group 0;")  # the last ones have brought what nobody takes
+        load.arrived(0)  # the last ones have brought what nobody takes; sums take their place
         return result[: shape.sums]
 
     def _ring(self) -> Word:
