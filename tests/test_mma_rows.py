@@ -109,7 +109,6 @@ MEET = "barrier.cluster.arrive.release; barrier.cluster.wait.acquire;"
         ("cp.async.wait_group 0", "cp.async.wait_group 1", "writes where a copy is on its way to"),
         ("cp.async.wait_group 1", "cp.async.wait_group 2", "reads a copy that is on its way"),
         (MEET, "", "reads what another lane writes, no sync of the wave"),
-        (MEET, "bar.warp.sync 0xffffffff;", "reads what another wave writes, no barrier"),
         (MEET, "barrier.cluster.wait;", "waits at a barrier where it has not arrived"),
         ("barrier.cluster.wait;", "", "ends while another workgroup reads its memory"),
     ],
