@@ -28,6 +28,9 @@ from windows import FILE, windows_module
 WARPGROUPS = Tile(m=128, n=128, k=64, waves_m=2, waves_n=4, stages=3)
 TALL = Tile(m=256, n=128, k=64, waves_m=4, waves_n=2, stages=4)
 WAVES = Tile(m=64, n=64, k=32, waves_m=2, waves_n=2, stages=2)
+SHARED_K = Tile(m=64, n=128, k=64, waves_m=1, waves_n=4, stages=6, cluster=2)
+TURNS = Tile(m=16, n=64, k=64, waves_n=1, waves_k=4, stages=3)
+TURNS_IN_PAIRS = replace(TURNS, m=32, k=32, cluster=2)
 FLAT = Tile(m=16, n=64, k=64, waves_m=1, waves_n=4, stages=4)
 SQUARE = Tile(m=128, n=128, k=32, waves_m=2, waves_n=2, stages=2)
 LANES = Tile(m=64, n=64, k=16, thread_m=4, thread_n=4)
@@ -47,8 +50,9 @@ def transposed(contraction: Contraction) -> Contraction:
 
 def kernels() -> Iterator[tuple[str, Contraction, tuple[Tile, ...]]]:
     """Types, orders of A and B, batches and epilogues, each with tiles for every body."""
-    half = (WARPGROUPS, WAVES, LANES)
-    eighth = (replace(WARPGROUPS, k=128), replace(WAVES, k=64), LANES)
+    half = (WARPGROUPS, SHARED_K, TURNS, TURNS_IN_PAIRS, WAVES, LANES)
+    wide = (replace(WARPGROUPS, k=128), replace(SHARED_K, k=128), replace(TURNS, k=128))
+    eighth = (*wide, replace(WAVES, k=64), LANES)
     f16 = dense("f16")
     yield "f16_f32_nn", f16, (*half, TALL, SQUARE)
     yield "f16_f32_nt", dense("f16", transposed_b=True), half
@@ -78,7 +82,7 @@ def kernels() -> Iterator[tuple[str, Contraction, tuple[Tile, ...]]]:
     yield "i8_i32_nn", dense("i8", "i32"), eighth
     scaled = (TO_F32, EpilogueStep(op="mul", constant=0.5))
     yield "u8_f32_nt", dense("u8", "i32", result="f32", epilogue=scaled, transposed_b=True), eighth
-    yield "f8e4m3_f32_nt", dense("f8e4m3", transposed_b=True), eighth[:2]
+    yield "f8e4m3_f32_nt", dense("f8e4m3", transposed_b=True), eighth[:-1]
     yield "f32_nn", dense("f32"), (LANES, Tile(m=128, n=128, k=16, thread_m=8, thread_n=8))
     yield "f32_tt", transposed(dense("f32", transposed_b=True)), (LANES,)
     blocks = dense("f16", transposed_b=True, source_b="q8_0")

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
+from hypothesis import settings
 
 from golden_files import UPDATE, Golden
 from vulkan_device import vulkan_device as name_of_vulkan_device
@@ -19,6 +20,10 @@ from vulkan_device import vulkan_device as name_of_vulkan_device
 if TYPE_CHECKING:
     from fake_cuda import FakeCuda
     from packs import Packs  # loads the compiler, which a machine with a card may lack
+
+# How long an example takes says something of the machine and of its other work alone.
+settings.register_profile("untimed")
+settings.load_profile("untimed")
 
 COMPILED_HERE = ("hip",)  # devices that --device adds to the packs of the samples
 

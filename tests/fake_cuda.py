@@ -99,12 +99,24 @@ class FakeCuda:
     CUresult = CUresult
     CUdevice_attribute = CUfunction_attribute = CUjit_option = CUstreamCaptureStatus = Enumeration
     CUevent_flags = CUstream_flags = Flags
+    CUlaunchAttributeID = Enumeration
+
+    class CUlaunchAttribute:
+        """One attribute of a launch."""
+
+        def __init__(self) -> None:
+            self.id, self.value = "", SimpleNamespace()
+
+    CUlaunchConfig = SimpleNamespace
 
     def __init__(self) -> None:
         self.attributes = dict(ATTRIBUTES)
         self.function = dict(FUNCTION)
         self.kernels: dict[str, Callable[..., None]] = {}
         self.launches: list[tuple[Any, ...]] = []
+        self.early: list[
+            bool
+        ] = []  # of each launch: whether it may start before the last has ended
         self.calls: list[str] = []
         self.memory: dict[int, Any] = {}
         self.context = [0]
@@ -275,7 +287,21 @@ class FakeCuda:
         self.dynamic[function[0]] = value
         return (OK,)
 
+    def cuLaunchKernelEx(self, config: Any, function: Any, table: int, extra: int) -> Any:
+        sizes = [
+            getattr(config, f"{kind}Dim{axis}") for kind in ("grid", "block") for axis in "XYZ"
+        ]
+        assert config.numAttrs == len(config.attrs) == 1
+        assert config.attrs[0].id == "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION"
+        early = config.attrs[0].value.programmaticStreamSerializationAllowed == 1
+        return self._launch(
+            function, *sizes, config.sharedMemBytes, config.hStream, table, extra, early=early
+        )
+
     def cuLaunchKernel(self, function: Any, *arguments: Any) -> Any:
+        return self._launch(function, *arguments)
+
+    def _launch(self, function: Any, *arguments: Any, early: bool = False) -> Any:
         gx, gy, gz, bx, by, bz, shared, stream, table, extra = arguments
         name, types = function
         limit = self.dynamic.get(name, self.function["MAX_DYNAMIC_SHARED_SIZE_BYTES"])
@@ -286,6 +312,7 @@ class FakeCuda:
             (ctypes.c_uint64 if t.endswith("64") else ctypes.c_int32).from_address(a or 0).value
             for t, a in zip(types, addresses, strict=True)
         ]
+        self.early.append(early)
         self.launches.append((name, (gx, gy, gz), (bx, by, bz), shared, stream, values))
         self._work(self.kernel_s)
         if name in self.kernels:

@@ -104,7 +104,7 @@ def test_what_cannot_be_decoded(isa: str, code: bytes, message: str) -> None:
         census(code, isa, where="code")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(code=st.binary(max_size=64), isa=st.sampled_from(["gfx90a", "gfx942", "gfx1100", "gfx1201"]))
 def test_any_bytes_are_counted_or_refused(code: bytes, isa: str) -> None:
     try:

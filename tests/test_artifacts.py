@@ -147,7 +147,7 @@ def test_cut_off_elf(code: dict[str, bytes], target: str) -> None:
                 read(whole[:size], where="code")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_garbage_elf(code: dict[str, bytes], data: st.DataObject) -> None:
     spoilt = bytearray(code[HSACO])

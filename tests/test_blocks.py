@@ -18,7 +18,7 @@ SHAPES = st.tuples(st.integers(0, 3), st.integers(0, 3)).map(lambda s: (s[0], 32
 QUANTS = SHAPES.flatmap(lambda s: arrays.arrays(np.int8, s))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(quants=QUANTS, exponents=st.integers(-12, 12), signed=st.booleans())
 def test_what_is_packed_is_decoded(quants: np.ndarray, exponents: int, signed: bool) -> None:
     """Exactly, for scales that are powers of two, as signed or unsigned bytes."""

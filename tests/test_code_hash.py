@@ -49,7 +49,7 @@ def spirv(result: Build) -> bytes:
     return code_of(result, records(result)[1])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(name=NAMES)
 def test_renaming_ptx_does_not_change_it(ptx: str, name: str) -> None:
     """The entry and its parameters, even where the new name is a mnemonic."""
@@ -58,7 +58,7 @@ def test_renaming_ptx_does_not_change_it(ptx: str, name: str) -> None:
     assert name == "gemm" or renamed != ptx
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_any_change_of_ptx_changes_it(ptx: str, data: st.DataObject) -> None:
     """Another character in any line of code, a line less, a line twice, two lines swapped."""
@@ -107,13 +107,13 @@ def rebuilt(spirv: bytes, name: str) -> bytes:
     return struct.pack(f"<{len(made) + len(remark)}I", *made, *remark)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(name=NAMES)
 def test_renaming_spirv_does_not_change_it(spirv: bytes, name: str) -> None:
     assert spirv_hash(rebuilt(spirv, name), where="x") == spirv_hash(spirv, where="x")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_any_change_of_spirv_changes_it(spirv: bytes, data: st.DataObject) -> None:
     """Any bit of any operand or opcode that is not a remark."""
@@ -152,7 +152,7 @@ def test_a_longer_entry_name_does_not_change_it(target: str, compile_cache: Path
     assert hashes[target](first) == hashes[target](second)
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 @given(
     change=st.sampled_from(["thread_m", "thread_n", "k", "constant", "min_resident"]),
     name=NAMES.filter(lambda n: not n.startswith("gemm")),

@@ -97,7 +97,7 @@ def read_back(contraction: Contraction) -> Contraction:
         return contraction_of(function, where=NAME)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(contraction=contractions())
 def test_builder_and_reader_agree(contraction: Contraction) -> None:
     """For every contraction that there is."""

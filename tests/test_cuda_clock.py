@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -105,6 +106,26 @@ def test_a_bracket_takes_sets_of_operands_in_turn(
     assert len({launch[-1][0] for launch in cuda.launches[-20:]}) == sets
 
 
+def test_buffers_live_as_long_as_readings_may_launch_on_them(
+    cuda_pack: Path, cuda: FakeCuda
+) -> None:
+    """Nobody else has to hold them: a workspace was freed under its launches once."""
+    clock = clock_of(open_device("cuda", "direct"))
+    pack = open_pack(cuda_pack)
+    kernel = pack.kernel("matmul_f16")
+    code = load(clock.device, pack, kernel.kernel, kernel.members[0])
+    case = make_case(clock.device, kernel, Problem(dims=kernel.dims, sizes=SIZES))
+    extra = clock.device.allocate(4096)
+    pointer = extra.pointer
+    readings = clock.readings(code, [(*case.buffers(None), extra)], case.constants)
+    del extra
+    gc.collect()
+    assert pointer in cuda.memory
+    del readings
+    gc.collect()
+    assert pointer not in cuda.memory
+
+
 def test_a_worker_takes_as_many_sets_as_cold_caches_need(cuda_pack: Path, cuda: FakeCuda) -> None:
     cuda.attributes["L2_CACHE_SIZE"] = 30000
     kernel = kernel_of(cuda_pack)
@@ -130,6 +151,13 @@ def test_bench_times_every_candidate_by_events(
     assert {r["ceiling"] for r in rows} == {"arithmetic, bandwidth"}
     assert {r["peer"] for r in rows} == {None}
     assert [r["kernel_us"] for r in rows] == pytest.approx([10.0] * 6, rel=5e-3)
+    cuda.attributes["L2_CACHE_SIZE"] = 30000
+    cold = [*command, "--caches", "cold", "--shape", "37x130x15", "--json"]
+    capsys.readouterr()
+    assert cli.main(cold) == 0
+    assert {r["caches"] for r in json.loads(capsys.readouterr().out)["rows"]} == {"cold"}
+    assert len({launch[-1][0] for launch in cuda.launches[-20:]}) == 3
+    assert {r["caches"] for r in rows} == {"hot"}
     assert cli.main([*command, "--shape", "8x8x8", "--body", "none"]) == 2
     assert "has no body none here, has software" in capsys.readouterr().err
     assert cli.main([*command[:-3], "--shape", "8x8x8", "--body", "software"]) == 2

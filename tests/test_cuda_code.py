@@ -26,6 +26,26 @@ def cuda(fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     return fake_cuda
 
 
+@pytest.mark.parametrize("overlaps", [False, True])
+def test_only_a_kernel_that_waits_itself_starts_early(
+    cuda_pack: Path, cuda: FakeCuda, tmp_path: Path, overlaps: bool
+) -> None:
+    """Everything else of the launch is the same."""
+
+    def change(record: Record) -> Record:
+        assert record.launch is not None
+        return replace(record, launch=replace(record.launch, overlaps=overlaps))
+
+    pack = copied(cuda_pack, tmp_path / "pack")
+    change_records(pack, change)
+    a, b, expected = matrices()
+    with direct(pack) as session:
+        assert np.array_equal(session[NAME](a, b), expected)
+    assert set(cuda.early) == {overlaps}
+    assert ("cuLaunchKernelEx" in cuda.calls) == overlaps
+    assert ("cuLaunchKernel" in cuda.calls) != overlaps
+
+
 def test_what_the_loaded_functions_take_is_judged(cuda_pack: Path, cuda: FakeCuda) -> None:
     cuda.function["NUM_REGS"] = 77
     with direct(cuda_pack) as session:

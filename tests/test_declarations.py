@@ -98,7 +98,7 @@ def with_attribute(name: str, value: str, contraction: Contraction | None = None
     return text[:begin] + value + text[end:]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(name=st.sampled_from([*AUTHOR_NAMES[1:], *PIPELINE_NAMES, "nonsense"]), value=VALUES)
 @example(name="instantiate", value="[{m = 16, n = 16, k = 16, thread_m = 4, thread_n = 4}]")
 @example(name="dims", value=r'["\FF", "N", "K"]')
@@ -115,7 +115,7 @@ def test_any_value_of_any_declaration(name: str, value: str) -> None:
 HUGE = {"m": 65536, "n": 65536, "k": 65536}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(members=st.lists(MEMBER, max_size=3), target=st.sampled_from(["cpu", "vulkan", str(LISTED)]))
 @example(members=[{**HUGE, "thread_m": 65536, "thread_n": 65536}], target="cpu")
 @example(members=[{**HUGE, "thread_m": 65536, "thread_n": 65536}], target="vulkan")
@@ -130,7 +130,7 @@ def test_any_members(members: list[dict[str, int]], target: str) -> None:
     check(refusal(text, whole_pipeline(target)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(name=TEXT, dims=st.lists(TEXT | WORDS, min_size=3, max_size=3), argument=TEXT | WORDS)
 @example(name="kernel", dims=["a", "b", "c"], argument="v")
 @example(name="mmt4d", dims=["v1", "c0", "p"], argument="c")

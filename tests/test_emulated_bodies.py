@@ -150,7 +150,7 @@ def test_rows_that_no_wide_store_divides(k: int) -> None:
     check(case, (130, 33, 2 * k + 3))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     m=st.integers(1, 70),
     n=st.integers(1, 70),

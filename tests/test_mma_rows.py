@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from dialects.member import Tile
 from dialects.operands import Contraction, EpilogueStep, Operand
 from emulated_wave import Fault
-from kernel_sources import tile_body
+from kernel_sources import built, code_of, records, source, tile_body
 from lowering.builder import dense
 from lowering.target import parse_target
 from mma_cases import TARGET, Case, product, sizes
@@ -165,6 +167,32 @@ def test_what_it_cannot_build_is_refused_by_name(
 ) -> None:
     assert "mma_rows" in refusal(contraction, tile)
     assert said in refusal(contraction, tile)
+
+
+@pytest.mark.parametrize(("isa", "overlaps"), [("sm_80", False), ("sm_90", True)])
+def test_only_parts_that_have_it_overlap_launches(
+    isa: str, overlaps: bool, compile_cache: Path
+) -> None:
+    """The kernel waits before it touches memory, and says in its launch that it does."""
+    for body, tile in (
+        ("mma_rows", SMALL),
+        ("mma_sync", Tile(m=32, n=32, k=32, waves_m=1, waves_n=2, stages=2)),
+    ):
+        result = built(
+            source(dense("f16"), tile), parse_target(f"cuda:{isa}"), compile_cache, body=body
+        )
+        (record,) = records(result)
+        text = code_of(result, record).decode()
+        assert record.launch is not None
+        assert record.launch.overlaps == overlaps
+        assert text.count("griddepcontrol.wait") == text.count("launch_dependents") == overlaps
+        if overlaps:
+            assert text.index("griddepcontrol.wait") < text.index("cp.async.cg")
+        assert record.groups[0].count == len(re.findall(r"mma\.sync", text)) > 0
+
+
+def test_a_member_says_who_shares_its_k() -> None:
+    assert replace(SMALL, cluster=4).name == "8x64x32_w0x1_s2_k2_c4"
 
 
 def test_a_cluster_needs_an_isa_that_has_them() -> None:

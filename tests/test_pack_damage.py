@@ -222,7 +222,6 @@ def example(packs: Packs, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @settings(
     max_examples=250,
-    deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

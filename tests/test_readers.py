@@ -88,7 +88,7 @@ def test_no_module(content: bytes) -> None:
         read_cuda_exports(content, where="x")
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(data=st.data())
 def test_a_damaged_executable(result: Build, data: st.DataObject) -> None:
     """Offsets that lead anywhere are read, or refused with a typed error."""

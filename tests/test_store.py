@@ -26,7 +26,7 @@ from runtime.store import (
 from stored_choices import NO_SYNC, PLACE, choices, file_of, made, places, texts
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(places, texts, choices)
 def test_any_key_and_value_round_trips(place: Location, build: str, value: StoredChoice) -> None:
     with tempfile.TemporaryDirectory() as name:

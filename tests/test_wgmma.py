@@ -17,6 +17,7 @@ from dialects.operands import Contraction, EpilogueStep, Operand
 from kernel_sources import built, code_of, records, source, tile_body
 from lowering.builder import dense
 from lowering.target import parse_target
+from lowering.tiles import BODIES, refusal_of
 from lowering.tiles.raster import TileOrder
 from lowering.tiles.wgmma_store import CHUNK_ROWS, StagedStore
 from word_machine import WordMachine
@@ -71,6 +72,32 @@ def test_a_pair_splits_the_columns_between_two() -> None:
     assert refusal("tma_wgmma_pair", tile=replace(TILE, n=128)) == ""
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({}, "needs cluster of 2 to 8, found 0"),
+        ({"cluster": 1}, "needs cluster of 2 to 8, found 1"),
+        ({"cluster": 16}, "needs cluster of 2 to 8, found 16"),
+        ({"cluster": 3}, "splits n among 3 workgroups, found 64"),
+        ({"cluster": 2, "k": 32}, "takes k = 64 of f16, found 32"),
+    ],
+)
+def test_who_shares_k_is_a_cluster(change: dict[str, int], said: str) -> None:
+    assert f"tma_wgmma_split {said}" in refusal("tma_wgmma_split", tile=replace(TILE, **change))
+    assert refusal("tma_wgmma_split", tile=replace(TILE, cluster=4)) == ""
+
+
+@pytest.mark.parametrize("parameter", ["waves_k", "cluster"])
+def test_only_bodies_that_share_k_take_members_that_do(parameter: str) -> None:
+    """Others would be built of them twice."""
+    for body in BODIES:
+        said = refusal_of(body, PLAIN, replace(TILE, **{parameter: 2}), HOPPER) or ""
+        shares = body.name in {"mma_rows", "tma_wgmma_split"}
+        assert (f"{body.name} has no {parameter}, found 2" in said) != (
+            shares and (parameter, body.name) != ("waves_k", "tma_wgmma_split")
+        )
+
+
 @pytest.mark.parametrize("name", ["tma_wgmma", "wgmma"])
 @pytest.mark.parametrize(
     ("contraction", "k"),
@@ -99,6 +126,7 @@ FINISHED = dense(
         ("tma_wgmma", PLAIN, TILE, 4),
         ("tma_wgmma", FINISHED, replace(TILE, m=128), 8),
         ("tma_wgmma_pair", dense("bf16", transposed_b=True), replace(TILE, n=128), 4),
+        ("tma_wgmma_split", PLAIN, replace(TILE, cluster=2), 4),
         ("wgmma", PLAIN, TILE, 4),
         ("wgmma", EIGHT_BIT, replace(TILE, k=128), 4),
     ],
@@ -115,8 +143,13 @@ def test_the_code_holds_exactly_the_instructions_that_were_emitted(
     assert version is not None
     assert (int(version[1]), int(version[2])) >= (8, 3)
     assert text.count("cp_fenceproxy") == (1 if name == "wgmma" else 3)
-    assert (".reqnctapercluster 2" in text) == (name == "tma_wgmma_pair")
+    assert (".reqnctapercluster 2" in text) == (name in ("tma_wgmma_pair", "tma_wgmma_split"))
+    assert text.count("barrier.cluster.wait") == {"tma_wgmma_pair": 2, "tma_wgmma_split": 4}.get(
+        name, 0
+    )
+    assert text.index("griddepcontrol.wait") < text.index("cp_fenceproxy")
     assert record.launch is not None
+    assert record.launch.overlaps
     assert record.launch.dynamic_shared_bytes == record.footprint.shared_bytes
 
 

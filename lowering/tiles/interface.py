@@ -107,3 +107,21 @@ def bind_buffer(
         f": memref<?x{mlir}, {STORAGE}>{{{ir.index(count)}}}",
         "buf",
     )
+
+
+def bind_operands(
+    ir: KernelText, contraction: Contraction, values: KernelValues, layout: str, *, first: int = 0
+) -> dict[str, str]:
+    """Flat views of the operands by name, from binding ``first`` on; only C is written."""
+    return {
+        operand.name: bind_buffer(
+            ir,
+            layout=layout,
+            binding=binding,
+            type_name=operand.stored_type,
+            count=values.span(ir, operand),
+            read_only=operand is not contraction.c,
+        )
+        for binding, operand in enumerate(contraction.operands)
+        if binding >= first
+    }

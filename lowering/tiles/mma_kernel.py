@@ -9,7 +9,7 @@ from dialects.types import element_type
 
 from . import overlap
 from .global_operand import GlobalOperand, global_operand
-from .interface import bind_buffer, constant_names, load_constants
+from .interface import bind_operands, constant_names, load_constants
 from .mma_blocks import BlockCopy
 from .mma_copy import AsyncCopy, OperandCopy, Window
 from .mma_epilogue import PairStore, lane_placement
@@ -29,10 +29,10 @@ class MmaKernel:
     ) -> None:
         """``overlaps`` has it wait itself for the kernel before it (see :mod:`.overlap`)."""
         self.ir, self.overlaps = PtxText(), overlaps
-        self.contraction, self.shape, self.layout = contraction, shape, layout
+        self.contraction, self.shape = contraction, shape
         ir, c = self.ir, contraction
         self.values = load_constants(ir, constant_names(c), layout)
-        self.buffers = {o.name: self._bind(o, i) for i, o in enumerate(c.operands)}
+        self.buffers = bind_operands(ir, c, self.values, layout)
         self.m, self.n, self.k = (ir.from_index(self.values[d]) for d in (c.m, c.n, c.k))
         self.batch = ir.value("hal.interface.workgroup.id[2] : index", "wg")
         self.row0, self.column0 = grouped_tile(ir, self.m, self.n, shape.tile)
@@ -55,16 +55,6 @@ class MmaKernel:
         self._store(self._sums())
         self.ir.emit("return")
         return self.ir.text()
-
-    def _bind(self, operand: Operand, binding: int) -> str:
-        return bind_buffer(
-            self.ir,
-            layout=self.layout,
-            binding=binding,
-            type_name=operand.stored_type,
-            count=self.values.span(self.ir, operand),
-            read_only=binding < len(self.contraction.operands) - 1,
-        )
 
     def _global(self, operand: Operand) -> GlobalOperand:
         buffer = self.buffers[operand.name]

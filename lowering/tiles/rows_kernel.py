@@ -6,11 +6,13 @@ from dialects.operands import Contraction, Operand
 
 from . import overlap
 from .global_operand import GlobalOperand, global_operand
-from .interface import bind_buffer, constant_names, load_constants
+from .interface import bind_operands, constant_names, load_constants
 from .mma_fragments import Multiplier
 from .mma_shape import WAVE
 from .ptx_text import PtxText, Word
-from .rows_load import AcrossLoad, AlongLoad, Place
+from .rows_across import AcrossLoad
+from .rows_along import AlongLoad
+from .rows_load import Place, RowsLoad
 from .rows_shape import RowsShape
 from .rows_sum import Shares, SumStore
 
@@ -29,10 +31,10 @@ class RowsKernel:
         """``overlaps`` has it wait itself for the kernel before it (see :mod:`.overlap`)."""
         self.ir = ir = PtxText()
         self.overlaps = overlaps
-        self.contraction, self.shape, self.layout = contraction, shape, layout
+        self.contraction, self.shape = contraction, shape
         c, tile = contraction, shape.tile
         self.values = load_constants(ir, constant_names(c), layout)
-        self.buffers = {o.name: self._bind(o, i) for i, o in enumerate(c.operands)}
+        self.buffers = bind_operands(ir, c, self.values, layout)
         self.m, self.n, self.k = (ir.from_index(self.values[d]) for d in (c.m, c.n, c.k))
         self.batch = ir.value("hal.interface.workgroup.id[2] : index", "wg")
         group, row = (
@@ -71,16 +73,6 @@ class RowsKernel:
         ir.emit("return")
         return ir.text()
 
-    def _bind(self, operand: Operand, binding: int) -> str:
-        return bind_buffer(
-            self.ir,
-            layout=self.layout,
-            binding=binding,
-            type_name=operand.type,
-            count=self.values.span(self.ir, operand),
-            read_only=binding < len(self.contraction.operands) - 1,
-        )
-
     def _global(self, operand: Operand) -> GlobalOperand:
         buffer = self.buffers[operand.name]
         return global_operand(self.ir, self.contraction, self.values, buffer, operand, self.batch)
@@ -96,7 +88,7 @@ class RowsKernel:
             lane=self.lane,
         )
 
-    def _multiply(self, load: AcrossLoad | AlongLoad) -> list[str]:
+    def _multiply(self, load: RowsLoad) -> list[str]:
         """The sums of a wave over its turns; ``stages - 1`` of them are under way meanwhile.
 
         A slot is filled again right after its words have been taken.
@@ -156,7 +148,7 @@ class RowsKernel:
     def _products(
         self,
         multiplier: Multiplier,
-        load: AcrossLoad | AlongLoad,
+        load: RowsLoad,
         sums: list[str],
         a: list[str],
         b: list[str],

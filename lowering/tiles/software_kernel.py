@@ -16,7 +16,7 @@ from dialects.types import element_type
 
 from .epilogue import compute_type, shaped
 from .gemm_store import store_element
-from .interface import KernelValues, bind_buffer, constant_names, load_constants
+from .interface import KernelValues, bind_operands, constant_names, load_constants
 from .kernel_text import Index, KernelText
 from .operand_source import Fetched, Staging, bind_source, copied_contraction
 from .split_k import Slice, bind_partial, k_slice, store_partial
@@ -107,17 +107,7 @@ class SoftwareKernel:
             )
             for binding, staging in enumerate(shape.staging)
         ]
-        self.buffers = {
-            o.name: bind_buffer(
-                ir,
-                layout=layout,
-                binding=2 + i,
-                type_name=o.type,
-                count=self.values.span(ir, o),
-                read_only=o is not c.c,
-            )
-            for i, o in enumerate(() if split else (*c.extras, c.c))
-        }
+        self.buffers = {} if split else bind_operands(ir, c, self.values, layout, first=2)
         column, row, z = (
             ir.value(f"hal.interface.workgroup.id[{axis}] : index", "wg") for axis in range(3)
         )

@@ -111,7 +111,8 @@ class Words:
 
         ``thread`` is the place in the warpgroup, ``origin`` the row, column and batch.
         """
-        ir = finish.ir
+        self.ir = ir = finish.ir
+        self.contraction = finish.contraction
         self.row, self.column, self.batch = origin
         self.columns = columns
         self._finish, self._per_block = finish, columns // 2

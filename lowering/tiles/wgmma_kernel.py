@@ -15,14 +15,16 @@ from dialects.operands import Contraction, Operand
 from dialects.types import element_type
 
 from . import clusters, mbarrier, overlap, tensor_map
-from .interface import STORAGE, KernelValues, bind_buffer, load_constants, storage_type
+from .global_operand import global_operand
+from .interface import STORAGE, KernelValues, bind_buffer, bind_operands, load_constants
 from .ptx_text import PtxText, Word
 from .raster import GROUP_ROWS, TileOrder
 from .tensor_map import ROW_BYTES, TensorMap
 from .warpgroup_mma import ROWS, THREADS
 from .wgmma_epilogue import Finish, Words
+from .wgmma_out import stage_out, store_out
 from .wgmma_shape import MAPS, WARPS, WgmmaShape
-from .wgmma_store import BUFFERS, CHUNK_BYTES, StagedStore, store_directly
+from .wgmma_store import BUFFERS, CHUNK_BYTES, StagedStore
 
 WORKGROUP_BYTES = MAPS * tensor_map.BYTES  # of workspace
 
@@ -127,22 +129,12 @@ class WgmmaKernel(ABC):
         self.ir.asm(f"setmaxnreg.{how}.sync.aligned.u32 {mine};")
 
     def _bind(self, layout: str) -> dict[str, str]:
-        ir, operands = self.ir, self.contraction.operands
-        found = {
-            o.name: bind_buffer(
-                ir,
-                layout=layout,
-                binding=i,
-                type_name=o.type,
-                count=self.values.span(ir, o),
-                read_only=i < len(operands) - 1,
-            )
-            for i, o in enumerate(operands)
-        }
+        ir, c = self.ir, self.contraction
+        found = bind_operands(ir, c, self.values, layout)
         found["workspace"] = bind_buffer(
             ir,
             layout=layout,
-            binding=len(operands),
+            binding=len(c.operands),
             type_name="i8",
             count=WORKGROUP_BYTES,
             read_only=False,
@@ -307,38 +299,11 @@ class WgmmaKernel(ABC):
         self._stage_out(words, store, addresses)
 
     def _stage_out(self, words: Words, store: StagedStore, addresses: list[Word]) -> None:
-        """Chunk by chunk through staging memory."""
-        ir, chunks = self.ir, words.columns // store.columns
-        groups = range(store.columns // 8)
-        tail = [words.batch] if len(self.contraction.c.dims) == 3 else []
-        for index in range(self.shape.blocks * chunks):
-            block, chunk = divmod(index, chunks)
-            staged = [
-                word
-                for group in groups
-                for half in range(2)
-                for word in words.pair(block, chunk * len(groups) + group, half)
-            ]
-            column = ir.add_w(words.column, chunk * store.columns)
-            where = [column, ir.add_w(words.row, block * ROWS), *tail]
-            store.chunk(index, self.shape.blocks * chunks, addresses, staged, where)
+        stage_out(words, store, addresses, self.shape.blocks)
 
     def _store_out(self, words: Words) -> None:
-        """Two neighbours at a time, at any alignment."""
-        ir, c = self.ir, self.contraction
-        size = element_type(c.c.type).bytes
-        address = self._address(c.c.name, storage_type(c.c.type))
-        stride = self._stride_bytes(c.c, len(c.c.strides) - 1)
-        if len(c.c.dims) == 3:
-            offset = ir.mul_d(ir.wide(words.batch), self._stride_bytes(c.c, 0))
-            address = ir.add_d(address, offset)
-        address = ir.add_d(address, ir.mul_d(ir.wide(words.own_column), size))
-        left = ir.sub_w(self.size[c.n], words.own_column)
-        for block in range(self.shape.blocks):
-            for half in range(2):
-                row = ir.add_w(words.own_row, block * ROWS + 8 * half)
-                line = ir.add_d(address, ir.mul_d(ir.wide(row), stride))
-                inside = ir.select_w(ir.compare_w("ult", row, self.size[c.m]), left, 0)
-                for group in range(words.columns // 8):
-                    pair = words.pair(block, group, half)
-                    store_directly(ir, c.c.type, line, inside, 8 * group, pair)
+        c = self.contraction
+        buffer = self.buffers[c.c.name]
+        batch = self.ir.to_index(words.batch) if c.batch else ""
+        place = global_operand(self.ir, c, self.values, buffer, c.c, batch)
+        store_out(words, place, (self.size[c.m], self.size[c.n]), self.shape.blocks)

@@ -88,13 +88,15 @@ FEW = (
 
 def kernels() -> Iterator[tuple[str, Contraction, tuple[Member, ...]]]:
     """Names, products and families."""
+    odd = ODD[6]  # of any alignment, so that every family runs any size
     half = dense("f16", result="f16", epilogue=(TO_F16,))
     weights = dense("f16", result="f16", epilogue=(TO_F16,), transposed_b=True)
     yield "f16_f16", half, (*BIG, *SMALL, *ODD, *FEW)
-    yield "f16_f16_nt", weights, (*SMALL, *FEW)
-    yield "f16_f32", dense("f16"), (*BIG[:4], *BIG[5:])
-    yield "bf16_bf16", dense("bf16", result="bf16", epilogue=(TO_BF16,)), BIG
+    yield "f16_f16_nt", weights, (*SMALL, odd, *FEW)
+    yield "f16_f32", dense("f16"), (*BIG[:4], *BIG[5:], odd)
+    yield "bf16_bf16", dense("bf16", result="bf16", epilogue=(TO_BF16,)), (*BIG, odd)
     bytes_ = tuple(replace(m, tile=replace(m.tile, k=128)) for m in BIG[:4])
+    bytes_ = (*bytes_, waves("mma_sync_narrow", 64, 64, 64, (2, 2), 2))
     f8 = dense("f8e4m3", transposed_b=True, result="bf16", epilogue=(TO_BF16,))
     yield "f8_bf16_nt", f8, bytes_
     yield "i8_i32_nt", dense("i8", "i32", transposed_b=True), bytes_
