@@ -7,7 +7,7 @@ next and for sizes that were not tried.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import gcd, lcm
+from math import gcd
 
 import numpy as np
 
@@ -15,10 +15,12 @@ from emulated_ir import Program, Step
 from emulated_launch import Case, emulated
 from emulated_memory import EmulatorError, Memory
 from emulated_mutants import Mutant
+from equivalent_blocks import same_word, scaled_to_zero
 from kernel_emulator import Values
 from program_properties import (
     Trace,
     constant_name,
+    is_constant,
     least_sizes,
     least_values,
     multiples,
@@ -98,91 +100,6 @@ def _least_units(case: Case, load: Step) -> int:
     return min(found) if load in case.program.block.steps else found[-1]
 
 
-def _scaled_to_zero(case: Case, mutant: Mutant, sizes: Sequence[Sequence[int]]) -> bool:
-    """The address of a block whose scale the same condition makes 0, no further than before."""
-    step = mutant.step
-    if step.name != "arith.select" or mutant.operand != 2 or not mutant.constant:
-        return False
-    loads = _multiplied_by_zero(case.program, step)
-    if not loads:
-        return False
-    for shape in sizes:
-        before, after = (
-            _furthest(case, program, shape, loads, step.reads[0])
-            for program in (case.program, mutant.program)
-        )
-        if after > before:
-            return False
-    return True
-
-
-def _multiplied_by_zero(program: Program, address: Step) -> list[Step]:
-    """The loads that an address leads to, if integers times a scale of 0 are all that is left."""
-    made = {number: step for step in program.steps() for number in step.writes}
-    zeros = {n for n, s in made.items() if s.attributes.get("value") == 0}
-    tainted, scales, loads = set(address.writes), set[int](), []
-    for step in program.steps():
-        if not tainted & set(step.reads):
-            continue
-        if step.name == "arith.select" and step.reads[0] == address.reads[0]:
-            if step.reads[2] not in zeros:
-                return []
-            scales.update(step.writes)
-            continue
-        if step.name == "arith.mulf" and scales & set(step.reads):
-            (other,) = set(step.reads) - scales
-            if made[other].name != "arith.sitofp":
-                return []
-            continue
-        if not step.writes or step.bodies:
-            return []
-        if step.name == "memref.load":
-            loads.append(step)
-        tainted.update(step.writes)
-    return loads if scales else []
-
-
-def _furthest(
-    case: Case, program: Program, shape: Sequence[int], loads: Sequence[Step], inside: int
-) -> int:
-    """The last cell that is read where a condition does not hold."""
-    last = [-1]
-
-    def see(step: Step, values: Values) -> None:
-        if any(step is load for load in loads):
-            index, condition = values[step.reads[1]], values[inside]
-            assert isinstance(index, np.ndarray)
-            assert isinstance(condition, np.ndarray)
-            index, condition = np.broadcast_arrays(index, condition)
-            last.append(int(index[~condition].max(initial=0)))
-
-    emulated(case, shape, program=program, watch=see)
-    return max(last)
-
-
-def _same_word(case: Case, mutant: Mutant, _: object) -> bool:
-    """A place within a word that is divided by the word's size: of all that it can be."""
-    if mutant.step.name != "arith.addi" or mutant.operand != 1 or not mutant.constant:
-        return False
-    uses = readers(case.program, mutant.step.writes[0])
-    known = multiples(case)
-    if any(s.name != "arith.divui" or s.reads[0] not in mutant.step.writes for s in uses):
-        return False
-    unit = known[mutant.step.reads[0]]
-    sizes = [known[s.reads[1]] for s in uses]  # constants are multiples of themselves
-    if not unit or not all(_is_constant(case, s.reads[1]) for s in uses):
-        return False
-    return all(
-        (at + mutant.old) // size == (at + mutant.value) // size
-        for size in sizes
-        for at in range(0, lcm(unit, size), unit)
-    )
-
-
-def _is_constant(case: Case, number: int) -> bool:
-    return any(s.name == "arith.constant" and number in s.writes for s in case.program.steps())
-
-
 def _same_of_all_lanes(case: Case, mutant: Mutant, sizes: Sequence[Sequence[int]]) -> bool:
     """It follows from the lane's number alone, and no lane's differs."""
     step = mutant.step
@@ -241,7 +158,7 @@ def _rounded_up(case: Case, mutant: Mutant, _: object) -> bool:
     if mutant.step.name != "arith.maxui" or mutant.operand != 1 or not mutant.constant:
         return False
     after, *more = readers(case.program, mutant.step.writes[0])
-    if more or after.name != "arith.ceildivui" or not _is_constant(case, after.reads[1]):
+    if more or after.name != "arith.ceildivui" or not is_constant(case, after.reads[1]):
         return False
     unit = multiples(case)[after.reads[1]]  # a constant is its own
     return all(1 <= value <= unit for value in (mutant.old, mutant.value))
@@ -364,8 +281,8 @@ _REASONS: dict[str, Callable[[Case, Mutant, Sequence[Sequence[int]]], bool]] = {
     "nothing reads it": _unread,
     "the other operand is never less": _never_less,
     "what is read there is dropped": _stand_in,
-    "what is read there is scaled to zero": _scaled_to_zero,
-    "the same word of all that it can be in": _same_word,
+    "what is read there is scaled to zero": scaled_to_zero,
+    "the same word of all that it can be in": same_word,
     "the same for every lane": _same_of_all_lanes,
     "within one unit of copying, to which it is rounded": _same_unit,
     "there is nothing to round up": _divides,

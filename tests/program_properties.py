@@ -40,6 +40,11 @@ def constant_name(case: Case, number: int) -> str | None:
     return case.launch.constants[step.attributes["ordinal"]]
 
 
+def is_constant(case: Case, number: int) -> bool:
+    """Whether a value is an ``arith.constant``, which :func:`multiples` gives as it is."""
+    return any(s.name == "arith.constant" and number in s.writes for s in case.program.steps())
+
+
 def readers(program: Program, number: int) -> list[Step]:
     return [step for step in program.steps() if number in step.reads]
 

@@ -10,6 +10,7 @@ import pytest
 
 from dialects.member import Tile
 from dialects.operands import Contraction, EpilogueStep, Operand
+from emulated_wave import Fault
 from kernel_sources import built, code_of, records, source, tile_body
 from lowering.builder import dense
 from lowering.target import parse_target
@@ -98,6 +99,35 @@ def test_results(
 
 def test_no_k_at_all_gives_zeros() -> None:
     Case(dense("f16"), SMALL, "mma_rows", sizes(3, 16, 0)).run()
+
+
+MEET = "barrier.cluster.arrive.release; barrier.cluster.wait.acquire;"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        ("bar.warp.sync 0xffffffff;", "", "writes what another lane uses, no sync of the wave"),
+        ("cp.async.wait_group 0", "cp.async.wait_group 1", "writes where a copy is on its way to"),
+        ("cp.async.wait_group 1", "cp.async.wait_group 2", "reads a copy that is on its way"),
+        (MEET, "", "reads what another lane writes, no sync of the wave"),
+        (MEET, "barrier.cluster.wait;", "waits at a barrier where it has not arrived"),
+        ("barrier.cluster.wait;", "", "ends while another workgroup reads its memory"),
+    ],
+)
+def test_what_is_not_waited_for_is_said(old: str, new: str, fault: str) -> None:
+    """At the last place of each: of lanes, of copies, of workgroups."""
+    case = Case(dense("f16"), replace(SMALL, stages=3, cluster=2), "mma_rows", sizes(7, 64, 200))
+    at = case.text.rindex(old)
+    with pytest.raises(Fault, match=fault):
+        case.run(case.text[:at] + new + case.text[at + len(old) :])
+
+
+def test_a_barrier_of_the_workgroup_is_none_of_the_cluster() -> None:
+    case = Case(dense("f16"), replace(SMALL, cluster=2), "mma_rows", sizes(7, 64, 200))
+    lines = ["gpu.barrier" if MEET in line else line for line in case.text.splitlines()]
+    with pytest.raises(Fault, match="reads what another workgroup writes, no barrier of the clus"):
+        case.run("\n".join(lines))
 
 
 def refusal(contraction: Contraction = dense("f16"), tile: Tile = SMALL, isa: str = "") -> str:  # noqa: B008
