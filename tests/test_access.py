@@ -182,10 +182,8 @@ def test_addresses_in_inline_assembly(text: str, mode: str, origin: str) -> None
     assert access(asm(text))["x"] == (mode, origin)
 
 
-REPLACE = (
-    "tensormap.replace.tile.global_address.shared::cta.b1024.b64 [$2], $0; "
-    "tensormap.cp_fenceproxy.global.shared::cta.sync.aligned [$1], [$2], 128;"
-)
+REPLACE = "tensormap.replace.tile.global_address.shared::cta.b1024.b64 [$1], $0;"
+PUBLISH = "tensormap.cp_fenceproxy.global.shared::cta.sync.aligned [$0], [$1], 128;"
 ENGINE = "cp.async.bulk.tensor.2d"
 
 
@@ -208,14 +206,34 @@ ENGINE = "cp.async.bulk.tensor.2d"
 )
 def test_addresses_in_tensor_maps(copies: tuple[str, ...], mode: str) -> None:
     """The copies that name the published map say what it is for; without any, nothing is known."""
-    body = asm(REPLACE, "%address, %map, %shared", "i64, i64, i32")
+    body = asm(REPLACE, "%address, %shared", "i64, i32")
     body = body.replace(
         "llvm.inline_asm", "%map = arith.constant 64 : i64\n      llvm.inline_asm", 1
     )
-    for text in copies:
+    for text in (PUBLISH, *copies):
         body += f'\n      llvm.inline_asm has_side_effects "{text}", "l,r" %map, %shared '
         body += ": (i64, i32) -> ()"
     assert access(body)["x"][0] == mode
+
+
+@pytest.mark.parametrize(
+    ("text", "mode"),
+    [
+        ("{ .reg .b64 b; sub.s64 b, $0, 4; ld.global.v4.b32 {x, y, z, w}, [b]; }", "read"),
+        ("{ .reg .b64 b, c; mov.b64 b, $0; add.s64 c, 8, b; st.global.b32 [c+4], x; }", "write"),
+        ("{ .reg .b64 b; sub.s64 b, $0, 4; unknown.copy [b]; }", "readwrite"),
+        ("{ .reg .b64 b; mul.s64 b, $0, 4; }", "readwrite"),
+        ("{ .reg .pred p; setp.ge.u64 p, 8, $0; ld.global.b32 x, [$0]; }", "read"),
+    ],
+)
+def test_addresses_that_the_text_makes_of_others(text: str, mode: str) -> None:
+    assert access(asm(text, "%address", "i64"))["x"][0] == mode
+
+
+def test_an_address_that_is_only_compared_is_no_access() -> None:
+    """The end of a buffer, beside the address that is read."""
+    text = "{ .reg .pred p; setp.le.u64 p, $0, $1; @p ld.global.b32 x, [$0]; }"
+    assert access(asm(text, "%address, %address", "i64, i64"))["x"][0] == "read"
 
 
 def test_kernels_differ_by_what_they_read() -> None:

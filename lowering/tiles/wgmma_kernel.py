@@ -181,10 +181,11 @@ class WgmmaKernel(ABC):
         workspace = self._address("workspace", "i8")
         mine = ir.add_d(workspace, ir.wide(ir.mul_w(self.workgroup, WORKGROUP_BYTES)))
         places = [ir.add_d(mine, tensor_map.BYTES * i) for i in range(MAPS)]
+        first = ir.add_w(self.shared, s.maps)
+        built = [ir.word(ir.add_w(first, tensor_map.BYTES * i)) for i in range(MAPS)]
         for i, operand, box in self._maps():
             with ir.when(ir.compare_w("eq", self.warp, i)):
-                shared = ir.add_w(self.shared, s.maps + tensor_map.BYTES * i)
-                tensor_map.build(ir, self._map(operand, box), shared, self.lane)
+                tensor_map.build(ir, self._map(operand, box), built[i], self.lane)
         with ir.when(ir.compare_w("eq", self.warp, MAPS)):
             full = [self.arrivals] * self.tile.stages
             empty = [WARPS * s.consumers * s.cluster] * self.tile.stages
@@ -192,8 +193,7 @@ class WgmmaKernel(ABC):
         overlap.await_previous(ir)
         for i, *_ in self._maps():
             with ir.when(ir.compare_w("eq", self.warp, i)):
-                shared = ir.add_w(self.shared, s.maps + tensor_map.BYTES * i)
-                tensor_map.publish(ir, shared, places[i])
+                tensor_map.publish(ir, built[i], places[i])
         if s.cluster > 1:
             ir.asm("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;")
         else:
