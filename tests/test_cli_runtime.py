@@ -13,7 +13,7 @@ import pytest
 from command_lines import Ran, run_main, run_process
 from dialects.facts import facts_from_json
 from packs import Packs, build_pack, copied, cpu_records, kernel_of
-from runtime import bench, benchmark
+from runtime import bench
 from runtime.cli import main
 from runtime.store import entries
 
@@ -242,24 +242,6 @@ def test_bench(run: Run, pack: Path, tmp_path: Path, uri: str) -> None:
     run(*arguments, *SHAPE, "--write", tmp_path / "a/b").check_refused(2, "no such directory")
     run(*arguments, "--shape", "0x8x8").check_refused(1, "at 0x8x8: nothing to time")
     run(*arguments, "--shape", "8x8x0", "--json").check_refused(1, "at 8x8x0: nothing to time")
-
-
-def test_bench_makes_a_peer_once(
-    run: Run, pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However many candidates it stands beside."""
-    made: list[str] = []
-    original = benchmark.compiled_arm
-
-    def noted(*arguments: Any) -> Any:
-        made.append(arguments[3].name)
-        return original(*arguments)
-
-    monkeypatch.setattr(benchmark, "compiled_arm", noted)
-    arguments = ("bench", pack, "--store", tmp_path, "--against", "numpy,iree_default", "--all")
-    rows = run(*arguments, "--device", "local-sync", "--shape", "8x8x8", "--json").json["rows"]
-    assert len({r["member"] for r in rows}) > 1
-    assert made == ["iree_default"]
 
 
 def test_several_kernels_want_a_name(packs: Packs, run: Run, tmp_path: Path) -> None:

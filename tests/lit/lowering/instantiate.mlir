@@ -17,7 +17,7 @@
 // CHECK:         func.func @two__64x64x16_t4x4__software(
 // CHECK-SAME:      xpu.body = "software"
 // CHECK-SAME:      xpu.family = "two"
-// CHECK-SAME:      xpu.tile = {k = 16 : i64, m = 64 : i64, n = 64 : i64, stages = 0 : i64, thread_m = 4 : i64, thread_n = 4 : i64, waves_m = 0 : i64, waves_n = 0 : i64}
+// CHECK-SAME:      xpu.tile = {cluster = 0 : i64, k = 16 : i64, m = 64 : i64, n = 64 : i64, stages = 0 : i64, thread_m = 4 : i64, thread_n = 4 : i64, waves_k = 0 : i64, waves_m = 0 : i64, waves_n = 0 : i64}
 // CHECK:         func.func @two__32x32x16_t2x2__software(
 // CHECK-NOT:     func.func @two
 // CPU:           func.func @two__64x64x16_t4x4__cpu_mmt4d(

@@ -9,7 +9,7 @@
 // CHECK-SAME:    constants = ["M", "N", "K", "a.0", "b.0", "c.0", "splits"]
 // CHECK-SAME:    entry = "gemm_split", grid = ["ceildiv(N, 4)", "ceildiv(M, 4)", "splits"]
 // CHECK-SAME:    then = [{bindings = ["workspace", "c"]
-// CHECK-SAME:    entry = "reduce", grid = ["ceildiv(M * N, 256)", "1", "1"]}]
+// CHECK-SAME:    entry = "reduce", grid = ["ceildiv(M * N, 256)", "1", "1"], overlaps = false}]
 // CHECK-SAME:    max_splits = 16 : i64, workspace = "4 * M * N * splits"
 
 // A slice has whole blocks, the last one takes the rest; sums go to the workspace unguarded by any
