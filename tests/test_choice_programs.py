@@ -41,7 +41,7 @@ def test_regret(common: list[str], tmp_path: Path, capsys: pytest.CaptureFixture
     data = json.loads((tmp_path / "data.json").read_text())
     assert data["open_ms"] > 0
     assert data["worker_start_ms"] > 0
-    (row,) = data["rows"]
+    (row,) = data["choices"]
     assert row["shape"] == [*SHAPE]
     assert row["candidates"] == len(row["thorough_us"]) > 1
     assert row["best_us"] == min(row["thorough_us"].values())
@@ -59,7 +59,7 @@ def test_stability(common: list[str], tmp_path: Path, capsys: pytest.CaptureFixt
     options = ["--shape", "37x45x130", "--processes", "2", "--warm", "0"]
     assert choice_stability.main([*common, *options]) == 0
     data = json.loads((tmp_path / "data.json").read_text())
-    (row,) = data["rows"]
+    (row,) = data["choices"]
     assert row["processes"] == len(row["runs"]) == 2
     assert sum(row["winners"].values()) == 2
     assert row["same"] == max(row["winners"].values())

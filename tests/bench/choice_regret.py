@@ -198,7 +198,7 @@ def main(arguments: list[str]) -> int:
                 "note": args.note,
                 "open_ms": round(start.open_s * 1e3, 1),
                 "worker_start_ms": round(start.worker_s * 1e3, 1),
-                "rows": rows,
+                "choices": rows,
             }
     print(f"open {data['open_ms']} ms, measuring process {data['worker_start_ms']} ms")
     if args.out:

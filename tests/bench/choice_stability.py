@@ -108,7 +108,7 @@ def main(arguments: list[str]) -> int:
     same, count = (sum(r[key] for r in rows) for key in ("same", "processes"))
     print(f"{same} of {count} the same winner")
     if args.out:
-        Path(args.out).write_text(dumps({**who, "rows": rows}))
+        Path(args.out).write_text(dumps({**who, "choices": rows}))
     return 0
 
 
